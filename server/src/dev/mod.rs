@@ -1,0 +1,27 @@
+//! Private servers: a PostgreSQL and a RabbitMQ of one's own, started from the machine's binaries.
+//!
+//! Used by `holdfast dev` and by the end-to-end tests (DESIGN section 13). Linux only: process trees are read
+//! from `/proc`.
+//!
+//! Guarantees:
+//! - Nothing is shared with servers that already run here: own folder, own free ports below the ephemeral
+//!   range, for RabbitMQ also own node name, cookie and port mapper. Everything listens on 127.0.0.1 only.
+//! - As root the servers run under their system accounts (`postgres`, `rabbitmq`), else as the caller.
+//! - Nothing outlives its owner: not a dropped value, not a panic, and not a SIGKILL of the owning process
+//!   (see `supervised`).
+//! - A server that does not come up is an error that holds its last log lines; a missing program is an error
+//!   that says how to install it.
+//!
+//! Not guaranteed: security (trust authentication, guest/guest) and anything about data worth keeping.
+
+mod account;
+mod error;
+pub mod ports;
+pub mod postgres;
+mod process;
+pub mod rabbitmq;
+mod supervised;
+
+pub use error::Error;
+pub use postgres::Postgres;
+pub use rabbitmq::RabbitMq;

@@ -1,0 +1,96 @@
+//! Free ports that two processes never get at the same time.
+//!
+//! A [`Lease`] is a port below the ephemeral range (32768 and up, where any outgoing connection may sit on it)
+//! that could be bound a moment ago, and a file lock that keeps every other process of the same user that asks
+//! here from getting it too. The lock ends with the process, however it ends.
+//!
+//! Not guaranteed: a program that does not ask here, or another user, can still take the port between the test
+//! and its use; who starts a server tries again with another port ([`super::Error::is_port_taken`]).
+
+use std::{
+    fs::{self, File, TryLockError},
+    net::{Ipv4Addr, TcpListener},
+    os::unix::fs::DirBuilderExt,
+};
+
+use rand::Rng;
+
+use super::error::{Error, io};
+
+/// Lowest port handed out; below it live well-known services.
+const FROM: u16 = 20_000;
+/// One above the highest port handed out; the ephemeral range starts at 32768.
+const TO: u16 = 32_000;
+
+/// A port that is ours as long as this value lives.
+#[derive(Debug)]
+pub struct Lease {
+    port: u16,
+    /// Held, not read: the lock goes with the open file.
+    _lock: Option<File>,
+}
+
+impl Lease {
+    /// Some free port.
+    ///
+    /// # Errors
+    /// When the lock folder cannot be used, or nothing is free.
+    pub fn any() -> Result<Self, Error> {
+        let folder = std::env::temp_dir().join(format!("holdfast-ports-{}", nix::unistd::geteuid()));
+        io(fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder), || {
+            format!("make the folder {}", folder.display())
+        })?;
+        // A random start: parallel processes walk different stretches and seldom meet.
+        let span = TO - FROM;
+        let start = rand::rng().random_range(0..span);
+        for step in 0..span {
+            let port = FROM + (start + step) % span;
+            let path = folder.join(port.to_string());
+            let lock = io(File::create(&path), || format!("open {}", path.display()))?;
+            match lock.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => continue,
+                Err(TryLockError::Error(source)) => {
+                    return Err(Error::Io { doing: format!("lock {}", path.display()), source });
+                }
+            }
+            if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+                return Ok(Self { port, _lock: Some(lock) });
+            }
+        }
+        Err(Error::NoFreePort { from: FROM, to: TO })
+    }
+
+    /// The port that the caller insists on; nothing is tested or locked.
+    #[must_use]
+    pub fn fixed(port: u16) -> Self {
+        Self { port, _lock: None }
+    }
+
+    /// `port` if there is one, else some free port.
+    ///
+    /// # Errors
+    /// As [`Lease::any`].
+    pub fn of(port: Option<u16>) -> Result<Self, Error> {
+        port.map_or_else(Self::any, |port| Ok(Self::fixed(port)))
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_leases_held_at_once_are_two_ports_below_the_ephemeral_range() -> Result<(), Error> {
+        let (one, two) = (Lease::any()?, Lease::any()?);
+        assert_ne!(one.port(), two.port());
+        assert!(one.port() < 32_768 && two.port() < 32_768);
+        Ok(())
+    }
+}
