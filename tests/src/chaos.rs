@@ -223,7 +223,12 @@ async fn when(rules: &mut watch::Receiver<Rules>, so: impl FnMut(&Rules) -> bool
 }
 
 /// One connection, until both sides are done or it is cut.
-async fn carry(client: TcpStream, target: SocketAddr, mut rules: watch::Receiver<Rules>, counters: &Counters) {
+async fn carry(
+    client: TcpStream,
+    target: SocketAddr,
+    mut rules: watch::Receiver<Rules>,
+    counters: &Counters,
+) {
     let epoch = rules.borrow().epoch;
     let Ok(server) = TcpStream::connect(target).await else {
         let _ = client.set_zero_linger();

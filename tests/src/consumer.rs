@@ -72,7 +72,10 @@ impl Consumer {
             .await
             .expect("declare the exchange");
         let durable = QueueDeclareOptions { durable: true, ..Default::default() };
-        channel.queue_declare(queue.as_str().into(), durable, FieldTable::default()).await.expect("declare the queue");
+        channel
+            .queue_declare(queue.as_str().into(), durable, FieldTable::default())
+            .await
+            .expect("declare the queue");
         channel
             .queue_bind(
                 queue.as_str().into(),
@@ -168,7 +171,12 @@ async fn gather(url: String, queue: String, first: (Connection, Channel), seen: 
 
 async fn consume(channel: &Channel, queue: &str, seen: &Mutex<Vec<Delivery>>) -> lapin::Result<()> {
     let mut deliveries = channel
-        .basic_consume(queue.into(), "holdfast-tests".into(), BasicConsumeOptions::default(), FieldTable::default())
+        .basic_consume(
+            queue.into(),
+            "holdfast-tests".into(),
+            BasicConsumeOptions::default(),
+            FieldTable::default(),
+        )
         .await?;
     while let Some(delivery) = deliveries.next().await {
         let delivery = delivery?;

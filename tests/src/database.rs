@@ -4,7 +4,10 @@
 //! some hundredths of a second; migrating each time would take ten times that. A [`Database`] drops itself,
 //! connections or not, also when its test panics.
 
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgConnection, postgres::PgConnectOptions};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgConnection,
+    postgres::PgConnectOptions,
+};
 
 use crate::{services::PostgresAt, template};
 
@@ -124,7 +127,8 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        let (url, sql) = (self.server.url("postgres"), format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name));
+        let (url, sql) =
+            (self.server.url("postgres"), format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name));
         crate::afterwards(async move {
             // A private server may be gone already, and its databases with it.
             if let Ok(mut admin) = options(&url).connect().await {
@@ -154,11 +158,12 @@ async fn execute(connection: &mut PgConnection, sql: &str) {
 /// Makes the template if no other test has. `datistemplate` is the mark that it is complete.
 async fn ensure_template(server: PostgresAt, admin: &mut PgConnection, kind: Kind, name: &str) {
     sqlx::query("SELECT pg_advisory_lock($1)").bind(TEMPLATE_LOCK).execute(&mut *admin).await.expect("lock");
-    let complete: Option<bool> = sqlx::query_scalar("SELECT datistemplate FROM pg_database WHERE datname = $1")
-        .bind(name)
-        .fetch_optional(&mut *admin)
-        .await
-        .expect("look for the template");
+    let complete: Option<bool> =
+        sqlx::query_scalar("SELECT datistemplate FROM pg_database WHERE datname = $1")
+            .bind(name)
+            .fetch_optional(&mut *admin)
+            .await
+            .expect("look for the template");
     if complete != Some(true) {
         execute(admin, &format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await;
         execute(admin, &format!("CREATE DATABASE {name} TEMPLATE template0")).await;

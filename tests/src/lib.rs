@@ -20,6 +20,7 @@ pub mod database;
 pub mod folder;
 mod http;
 pub mod logs;
+pub mod process;
 pub mod services;
 pub mod vhost;
 pub mod wait;
@@ -31,8 +32,7 @@ mod template;
 fn afterwards(deed: impl Future<Output = ()> + Send + 'static) {
     let run = move || {
         if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            let deed = tokio::time::timeout(wait::LONG, deed);
-            let _ = runtime.block_on(deed);
+            let _ = runtime.block_on(async { tokio::time::timeout(wait::LONG, deed).await });
         }
     };
     let _ = std::thread::spawn(run).join();

@@ -23,7 +23,8 @@ use tracing_subscriber::{
 use crate::wait;
 
 /// Warnings about the machine, not about the server: on a loaded one they come by luck.
-const ABOUT_THE_MACHINE: [&str; 2] = ["slow statement", "acquired connection, but time to acquire exceeded slow threshold"];
+const ABOUT_THE_MACHINE: [&str; 2] =
+    ["slow statement", "acquired connection, but time to acquire exceeded slow threshold"];
 
 /// One event, in process or from a spawned server.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -23,10 +23,9 @@ where
     loop {
         match look().await {
             Ok(found) => return found,
-            Err(seen) => assert!(
-                start.elapsed() < within,
-                "waited {within:?} for {what}; last seen: {seen:?}"
-            ),
+            Err(seen) => {
+                assert!(start.elapsed() < within, "waited {within:?} for {what}; last seen: {seen:?}")
+            }
         }
         tokio::time::sleep(pause).await;
         // Quick facts are seen quickly, slow ones do not cost a busy loop.

@@ -30,7 +30,9 @@ impl Account {
         match User::from_name(name) {
             Ok(Some(user)) => Ok(Self(Some(user))),
             Ok(None) => Err(Error::MissingAccount { account: name, install }),
-            Err(errno) => Err(Error::Io { doing: format!("look up the account {name}"), source: errno.into() }),
+            Err(errno) => {
+                Err(Error::Io { doing: format!("look up the account {name}"), source: errno.into() })
+            }
         }
     }
 
@@ -38,7 +40,8 @@ impl Account {
     /// exports for some other server must not reach this one.
     pub(super) fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
-        let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin".into());
+        let path =
+            std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin".into());
         command.env_clear().env("PATH", path).env("LC_ALL", "C.UTF-8");
         if let Some(user) = &self.0 {
             // The standard library drops the supplementary groups by itself when root sets a uid.
@@ -52,7 +55,9 @@ impl Account {
         io(fs::DirBuilder::new().recursive(true).mode(0o755).create(dir), || {
             format!("make the folder {}", dir.display())
         })?;
-        io(fs::set_permissions(dir, fs::Permissions::from_mode(0o700)), || format!("chmod {}", dir.display()))?;
+        io(fs::set_permissions(dir, fs::Permissions::from_mode(0o700)), || {
+            format!("chmod {}", dir.display())
+        })?;
         self.own(dir)
     }
 
@@ -61,7 +66,9 @@ impl Account {
         // Removed first: a file of mode 400 could not be opened for writing again.
         let _ = fs::remove_file(path);
         io(fs::write(path, text), || format!("write {}", path.display()))?;
-        io(fs::set_permissions(path, fs::Permissions::from_mode(0o600)), || format!("chmod {}", path.display()))?;
+        io(fs::set_permissions(path, fs::Permissions::from_mode(0o600)), || {
+            format!("chmod {}", path.display())
+        })?;
         self.own(path)
     }
 

@@ -97,7 +97,9 @@ impl Error {
     pub fn is_port_taken(&self) -> bool {
         let Self::DidNotStart { log, .. } = self else { return false };
         let log = log.to_ascii_lowercase();
-        ["address already in use", "eaddrinuse", "in use by another node"].iter().any(|words| log.contains(words))
+        ["address already in use", "eaddrinuse", "in use by another node"]
+            .iter()
+            .any(|words| log.contains(words))
     }
 }
 

@@ -258,7 +258,11 @@ async fn ready(running: &mut Supervised, port: u16, within: Duration) -> Result<
 fn find_bin() -> Result<PathBuf, Error> {
     let has_both = |dir: &Path| dir.join("initdb").is_file() && dir.join("postgres").is_file();
     if let Some(dir) = std::env::var_os(BIN_VARIABLE).map(PathBuf::from) {
-        return if has_both(&dir) { Ok(dir) } else { Err(missing(format!("{BIN_VARIABLE}={}", dir.display()))) };
+        return if has_both(&dir) {
+            Ok(dir)
+        } else {
+            Err(missing(format!("{BIN_VARIABLE}={}", dir.display())))
+        };
     }
     if let Some(dir) = newest(Path::new("/usr/lib/postgresql")).filter(|dir| has_both(dir)) {
         return Ok(dir);

@@ -126,8 +126,12 @@ impl RabbitMq {
         options.dir = io(std::path::absolute(&options.dir), || format!("find {}", options.dir.display()))?;
         let (server, epmd) = (find_server()?, find_epmd()?);
         let account = Account::for_server("rabbitmq", INSTALL)?;
-        for dir in [options.dir.clone(), options.dir.join("home"), options.dir.join("mnesia"), options.dir.join("log")]
-        {
+        for dir in [
+            options.dir.clone(),
+            options.dir.join("home"),
+            options.dir.join("mnesia"),
+            options.dir.join("log"),
+        ] {
             account.own_folder(&dir)?;
         }
         account.can_reach(&options.dir)?;
@@ -170,7 +174,8 @@ impl RabbitMq {
     async fn try_start(&mut self) -> Result<(), Error> {
         let dir = self.options.dir.clone();
         self.account.write(&dir.join("rabbitmq.conf"), &self.configuration())?;
-        self.account.write(&dir.join("enabled_plugins"), &format!("[{}].\n", self.options.plugins.join(",")))?;
+        self.account
+            .write(&dir.join("enabled_plugins"), &format!("[{}].\n", self.options.plugins.join(",")))?;
         let variables = self.variables();
         let lines = variables.iter().map(|(name, value)| format!("{name}='{value}'\n"));
         self.account.write(&dir.join("env"), &lines.collect::<String>())?;
@@ -302,10 +307,12 @@ impl RabbitMq {
             ("RABBITMQ_CONFIG_FILE", at("rabbitmq.conf")),
             ("RABBITMQ_CONF_ENV_FILE", at("none")),
             ("RABBITMQ_PID_FILE", at("pid")),
+            // For every Erlang program of this node: the port mapper is there, do not start another.
+            ("ERL_ZFLAGS", "-start_epmd false".to_owned()),
             // Two schedulers that sleep when idle: many brokers may run beside each other.
             (
                 "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
-                format!("{local} -start_epmd false +S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none"),
+                format!("{local} +S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none"),
             ),
             ("RABBITMQ_CTL_ERL_ARGS", local.to_owned()),
         ]

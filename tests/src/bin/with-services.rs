@@ -54,7 +54,11 @@ async fn main() -> anyhow::Result<ExitCode> {
         .kill_on_drop(true)
         .spawn()
         .with_context(|| format!("start {}", program.display()))?;
-    let pid = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw).context("the command has ended")?;
+    let pid = child
+        .id()
+        .and_then(|id| i32::try_from(id).ok())
+        .map(Pid::from_raw)
+        .context("the command has ended")?;
     let status = loop {
         tokio::select! {
             status = child.wait() => break status?,
