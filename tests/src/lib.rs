@@ -14,6 +14,7 @@
     reason = "a harness that meets something unexpected fails the test that uses it, at once and loudly"
 )]
 
+pub mod caller;
 pub mod chaos;
 pub mod consumer;
 pub mod database;
@@ -21,6 +22,8 @@ pub mod folder;
 mod http;
 pub mod logs;
 pub mod process;
+pub mod reconcile;
+pub mod server;
 pub mod services;
 pub mod vhost;
 pub mod wait;

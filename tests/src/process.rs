@@ -10,6 +10,11 @@ pub fn is_alive(pid: i32) -> bool {
     stat(pid).is_some_and(|(state, _)| state != 'Z')
 }
 
+/// The letter of its state: `R`, `S`, `T` (stopped), `Z` (zombie), …
+pub fn state(pid: i32) -> Option<char> {
+    stat(pid).map(|(state, _)| state)
+}
+
 /// The command lines of all running processes that mention a path.
 pub fn mentioning(path: &Path) -> Vec<String> {
     let path = path.to_string_lossy();
