@@ -16,6 +16,7 @@
 
 pub mod caller;
 pub mod chaos;
+pub mod client;
 pub mod consumer;
 pub mod database;
 pub mod folder;
@@ -23,6 +24,7 @@ mod http;
 pub mod logs;
 pub mod process;
 pub mod reconcile;
+pub mod scene;
 pub mod server;
 pub mod services;
 pub mod vhost;

@@ -67,8 +67,8 @@ impl Logs {
             let targets = Targets::new()
                 .with_default(LevelFilter::INFO)
                 .with_target("holdfast_server", LevelFilter::DEBUG)
-                // It logs whole payloads at WARN; the server silences it too.
-                .with_target("lapin::returned_messages", LevelFilter::OFF);
+                // As the server does: it logs every lost connection as an error, and returned messages whole.
+                .with_target("lapin", LevelFilter::OFF);
             let print = tracing_subscriber::fmt::layer().with_test_writer().with_ansi(false);
             tracing_subscriber::registry()
                 .with(Capture(logs.clone()).with_filter(targets.clone()))

@@ -2,4 +2,5 @@
 
 mod chaos_proxy;
 mod private_servers;
+mod scene;
 mod shared_servers;

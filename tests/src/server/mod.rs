@@ -4,7 +4,9 @@
 //! kill -9, SIGTERM, SIGSTOP, exit codes, the command line.
 
 mod config;
+mod in_process;
 mod process;
 
 pub use config::{EXCHANGE, ServerConfig};
+pub use in_process::ServerInProcess;
 pub use process::{ServerProcess, binary};

@@ -1,0 +1,26 @@
+//! Compiles `holdfast/v1/*.proto` without protoc and writes the Rust code and the descriptor set (for reflection)
+//! into the build's output folder.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::{env, fs};
+
+use prost::Message as _;
+
+const FILES: [&str; 3] =
+    ["holdfast/v1/envelope.proto", "holdfast/v1/error_reason.proto", "holdfast/v1/outbox_service.proto"];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    for file in FILES {
+        println!("cargo::rerun-if-changed={file}");
+    }
+    println!("cargo::rerun-if-changed=build.rs");
+
+    let descriptors = protox::compile(FILES, [&root])?;
+    fs::write(out.join("holdfast_descriptor.bin"), descriptors.encode_to_vec())?;
+    // BTreeMap: an envelope is then composed and hashed in one order, whatever order the caller filled the map in.
+    tonic_prost_build::configure().btree_map(".holdfast.v1").compile_fds(descriptors)?;
+    Ok(())
+}

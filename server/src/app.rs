@@ -1,0 +1,252 @@
+//! The wiring: from a configuration to a running server, and back down in order.
+//!
+//! Nothing waits for a database or the broker to be there: pools are lazy and the broker has its supervisor, so one
+//! unreachable party delays nobody else's start. Design, sections 1 and 13.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use holdfast_proto::envelope;
+use holdfast_proto::v1::outbox_service_server::OutboxServiceServer;
+use prometheus::Registry;
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio_stream::wrappers::TcpListenerStream;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{info, warn};
+use uuid::Uuid;
+
+use crate::broker::{AmqpPublisher, Link, LinkOptions};
+use crate::config::{Config, Unroutable};
+use crate::db::{self, Pool};
+use crate::grpc::{OutboxFront, RenameOversize, ServiceHandle, Services, probes};
+use crate::metrics::Metrics;
+use crate::outbox::{OutboxRows, drain, stage};
+use crate::tickets;
+
+/// Twice the limit of a request, so that most of what is too large gets our own answer.
+const MAX_DECODED_BYTES: usize = 2 * envelope::MAX_REQUEST_BYTES;
+/// Streams of one connection; the protocol's library has no limit of its own.
+const MAX_STREAMS: u32 = 1_024;
+/// How long calls in flight may take to finish once the server stops.
+const FRONT_GRACE: Duration = Duration::from_secs(5);
+/// The control database's own outbox is quiet; it gets what the loops need and no more.
+const CONTROL_CONNECTIONS: u32 = 4;
+
+/// A server that runs.
+pub struct Running {
+    /// Where it listens; the port is a real one even if 0 was asked for.
+    pub local_addr: SocketAddr,
+    metrics: Metrics,
+    stop: Stop,
+    tasks: Tasks,
+    pools: Vec<Pool>,
+}
+
+/// The order of stopping: first no new calls and no new claims, then staging, then the broker.
+#[derive(Clone, Default)]
+struct Stop {
+    front: CancellationToken,
+    staging: CancellationToken,
+    link: CancellationToken,
+}
+
+#[derive(Clone, Default)]
+struct Tasks {
+    front: TaskTracker,
+    staging: TaskTracker,
+    drains: TaskTracker,
+    link: TaskTracker,
+}
+
+/// Starts everything.
+///
+/// # Errors
+/// The address is taken, or the configuration cannot be wired.
+pub async fn start(config: Config) -> anyhow::Result<Running> {
+    let listener = TcpListener::bind(config.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}", config.listen))?;
+    let local_addr = listener.local_addr()?;
+    let metrics = Metrics::new(Registry::new())?;
+    let (stop, tasks) = (Stop::default(), Tasks::default());
+    let link = start_link(&config, &metrics, &stop, &tasks)?;
+
+    let instance = Uuid::now_v7().to_string();
+    let mut handles = HashMap::new();
+    let mut pools = Vec::new();
+    let wiring = Wiring { config: &config, metrics: &metrics, link: &link, instance: &instance };
+    for (name, service) in &config.services {
+        let mut drain = drain::Options::new(name.clone(), instance.clone());
+        drain.unroutable_accept = service.unroutable == Unroutable::Accept;
+        drain.unroutable_blocks = service.unroutable_blocks;
+        let handle = wiring.service(
+            name,
+            service.database_url.expose(),
+            service.max_connections,
+            drain,
+            &stop,
+            &tasks,
+        )?;
+        pools.push(handle.pool.clone());
+        handles.insert(name.clone(), handle);
+    }
+    let own = drain::Options::new(crate::BUILT_IN_SERVICE.into(), instance.clone());
+    let control = config.control.expose();
+    let own = wiring.service(crate::BUILT_IN_SERVICE, control, CONTROL_CONNECTIONS, own, &stop, &tasks)?;
+    pools.push(own.pool);
+
+    serve(listener, local_addr, Services::new(handles), &stop, &tasks).await?;
+    info!(
+        listen.addr = %local_addr,
+        services = config.services.len(),
+        version = env!("CARGO_PKG_VERSION"),
+        "listening"
+    );
+    Ok(Running { local_addr, metrics, stop, tasks, pools })
+}
+
+fn start_link(config: &Config, metrics: &Metrics, stop: &Stop, tasks: &Tasks) -> anyhow::Result<Link> {
+    let options = LinkOptions {
+        uri: config.broker.uri().map_err(anyhow::Error::msg)?,
+        exchange: config.broker.exchange.as_str().into(),
+        heartbeat: config.broker.heartbeat,
+        connect_timeout: Duration::from_secs(10),
+    };
+    let (link, supervisor) = Link::start(options, metrics.clone(), stop.link.clone());
+    tasks.link.spawn(supervisor);
+    Ok(link)
+}
+
+struct Wiring<'a> {
+    config: &'a Config,
+    metrics: &'a Metrics,
+    link: &'a Link,
+    instance: &'a str,
+}
+
+impl Wiring<'_> {
+    /// One service: its pool, its stager, its resolver, its drainer. They share nothing with another service's.
+    fn service(
+        &self,
+        name: &str,
+        database_url: &str,
+        max_connections: u32,
+        mut drain: drain::Options,
+        stop: &Stop,
+        tasks: &Tasks,
+    ) -> anyhow::Result<ServiceHandle> {
+        let metrics = self.metrics.service(name);
+        let pool = Pool::new(&db::Options {
+            url: database_url.to_owned(),
+            max_connections,
+            acquire_timeout: Duration::from_secs(5),
+        })
+        .with_context(|| format!("services.{name}.database_url"))?;
+
+        let stage_options = stage::Options::new(envelope::source(name));
+        let (stager, stage_worker) = stage::Stager::new(pool.clone(), stage_options, metrics.clone());
+        tasks.staging.spawn(stage_worker.run(stop.staging.clone()));
+
+        let resolved = Arc::new(Notify::new());
+        let resolver_options = tickets::Options {
+            sweep_after: self.config.drain.ticket_sweep_after,
+            sweep_interval: self.config.drain.ticket_sweep_interval,
+            ..tickets::Options::default()
+        };
+        let tables: Vec<Arc<dyn tickets::Resolvable>> = vec![Arc::new(OutboxRows)];
+        let (resolver, resolver_hints) =
+            tickets::Resolver::new(pool.clone(), tables, resolver_options, metrics.clone(), resolved.clone());
+        tasks.staging.spawn(resolver.run(stop.staging.clone()));
+
+        drain.instance = self.instance.to_owned();
+        drain.lease = self.config.drain.lease;
+        drain.poll = self.config.drain.poll;
+        drain.batch = self.config.drain.batch;
+        let publisher = Arc::new(AmqpPublisher::new(self.link.clone(), self.config.broker.confirm_timeout));
+        let (drainer, drain_hints) =
+            drain::Drainer::new(pool.clone(), publisher, drain, metrics, resolver_hints.clone(), resolved);
+        tasks.drains.spawn(drainer.run(stop.front.clone()));
+        Ok(ServiceHandle { pool, stager, drain: drain_hints, resolver: resolver_hints })
+    }
+}
+
+async fn serve(
+    listener: TcpListener,
+    local_addr: SocketAddr,
+    services: Services,
+    stop: &Stop,
+    tasks: &Tasks,
+) -> anyhow::Result<()> {
+    let (reporter, health) = probes::new().await;
+    tasks.front.spawn(probes::run(reporter, local_addr, stop.front.clone()));
+    let described = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(holdfast_proto::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let outbox =
+        OutboxServiceServer::new(OutboxFront::new(services)).max_decoding_message_size(MAX_DECODED_BYTES);
+    let router = tonic::transport::Server::builder()
+        .max_concurrent_streams(MAX_STREAMS)
+        .http2_keepalive_interval(Some(Duration::from_secs(30)))
+        .http2_keepalive_timeout(Some(Duration::from_secs(10)))
+        .layer(RenameOversize)
+        .add_service(health)
+        .add_service(described().build_v1()?)
+        .add_service(described().build_v1alpha()?)
+        .add_service(outbox);
+    let stopping = stop.front.clone();
+    tasks.front.spawn(async move {
+        let stopped = stopping.clone().cancelled_owned();
+        let serving = router.serve_with_incoming_shutdown(TcpListenerStream::new(listener), stopped);
+        let hard_stop = async {
+            stopping.cancelled().await;
+            // A connection that never says a word would keep a graceful stop waiting for ever.
+            tokio::time::sleep(FRONT_GRACE).await;
+        };
+        tokio::select! {
+            served = serving => if let Err(error) = served { warn!(%error, "the gRPC listener ended") },
+            () = hard_stop => {}
+        }
+    });
+    Ok(())
+}
+
+impl Running {
+    /// Everything in Prometheus' text format.
+    pub fn metrics_text(&self) -> String {
+        self.metrics.text()
+    }
+
+    /// Stops in order: NOT_SERVING, no new calls, no new claims; calls in flight and confirms finish, within their grace;
+    /// then staging, the broker and the pools. Takes at most 25 seconds.
+    pub async fn stop(self) {
+        info!("stopping: no new calls and no new claims");
+        self.stop.front.cancel();
+        for tracker in [&self.tasks.front, &self.tasks.drains, &self.tasks.staging, &self.tasks.link] {
+            tracker.close();
+        }
+        let front_and_staging = async {
+            self.tasks.front.wait().await;
+            self.stop.staging.cancel();
+            self.tasks.staging.wait().await;
+        };
+        let all = async {
+            tokio::join!(front_and_staging, self.tasks.drains.wait());
+            self.stop.link.cancel();
+            self.tasks.link.wait().await;
+            for pool in &self.pools {
+                pool.close(Duration::from_millis(500)).await;
+            }
+        };
+        if tokio::time::timeout(Duration::from_secs(25), all).await.is_err() {
+            warn!("stopped hard after 25 seconds; claims heal by their lease");
+        }
+        info!("stopped");
+    }
+}

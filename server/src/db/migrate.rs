@@ -1,0 +1,49 @@
+//! Brings a database's `holdfast` schema to this release.
+//!
+//! `migrations/service` is the only source of the service line, applied to every service database and to the control
+//! database; `migrations/control` goes to the control database on top. Each line has a ledger of its own inside schema
+//! `holdfast`, so that a service's own `_sqlx_migrations` in `public` never meets ours. Design, section 11.
+
+use sqlx::Connection;
+use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::postgres::PgConnection;
+
+fn line(mut migrator: Migrator, ledger: &'static str) -> Migrator {
+    migrator.create_schema("holdfast");
+    migrator.dangerous_set_table_name(ledger);
+    migrator
+}
+
+fn service_line() -> Migrator {
+    line(sqlx::migrate!("../migrations/service"), "holdfast.schema_migrations")
+}
+
+fn control_line() -> Migrator {
+    line(sqlx::migrate!("../migrations/control"), "holdfast.control_migrations")
+}
+
+/// The newest version of the service line in this binary.
+pub fn service_version() -> i64 {
+    service_line().iter().map(|m| m.version).max().unwrap_or_default()
+}
+
+/// Migrates a service database. Safe to repeat and to run from several places at once: the line takes a lock.
+///
+/// # Errors
+/// No connection, no privilege, or a ledger that does not match this binary's files.
+pub async fn service(database_url: &str) -> Result<(), MigrateError> {
+    let mut conn = PgConnection::connect(database_url).await?;
+    service_line().run(&mut conn).await?;
+    Ok(conn.close().await?)
+}
+
+/// Migrates the control database: the service line (it has an outbox of its own) and the control line.
+///
+/// # Errors
+/// As [`service`].
+pub async fn control(database_url: &str) -> Result<(), MigrateError> {
+    service(database_url).await?;
+    let mut conn = PgConnection::connect(database_url).await?;
+    control_line().run(&mut conn).await?;
+    Ok(conn.close().await?)
+}

@@ -1,0 +1,15 @@
+//! PostgreSQL: pools, transactions that say what they are, and one table from SQLSTATE to what it means for us.
+//!
+//! Guarantees: every transaction of ours is explicitly READ COMMITTED, READ WRITE and names its `synchronous_commit`,
+//! whatever the database or role defaults to; a connection never returns to its pool with an open transaction; a unit of
+//! work that outlives its limit takes its connection with it. Does not: retry, or know any table.
+//! Design, sections 3 and 13.
+
+mod error;
+pub mod migrate;
+mod pool;
+mod tx;
+
+pub use error::{Error, Kind};
+pub use pool::{Options, Pool};
+pub use tx::{Begin, Tx, within};

@@ -1,0 +1,94 @@
+//! A service's pool: lazy, named, and clean.
+//!
+//! Connects on first use, so that an unreachable database delays nobody. A connection whose transaction was left open
+//! (a cancelled BEGIN, a dropped future) is rolled back before it is lent again; one that met a read-only server is
+//! closed. Does not: keep a connection alive through a fail-over; the next borrower gets a new one.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::{ConnectOptions, Executor};
+
+use super::{Begin, Error, Tx};
+
+/// How to reach one database.
+#[derive(Clone)]
+pub struct Options {
+    /// `postgres://user@host:port/database`.
+    pub url: String,
+    /// Most connections this pool opens. At least 2: staging must not wait for the drain.
+    pub max_connections: u32,
+    /// How long to wait for a free connection, connecting included. Keep it below the RPC deadline.
+    pub acquire_timeout: Duration,
+}
+
+/// A pool for one service's database. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    inner: PgPool,
+}
+
+impl Pool {
+    /// Makes the pool; opens no connection.
+    ///
+    /// # Errors
+    /// The URL cannot be parsed.
+    pub fn new(options: &Options) -> Result<Self, Error> {
+        let connect = PgConnectOptions::from_str(&options.url)?
+            .application_name("holdfast")
+            // Each ROLLBACK outside a transaction would be a warning of the server, logged by the client.
+            .options([("client_min_messages", "error")])
+            // Statements and their times are metrics; their text could carry what must not be logged.
+            .disable_statement_logging();
+        let inner = PgPoolOptions::new()
+            .max_connections(options.max_connections)
+            .acquire_timeout(options.acquire_timeout)
+            .idle_timeout(Duration::from_secs(300))
+            .max_lifetime(Duration::from_secs(1800))
+            // A ping before each loan is a round trip; a dead connection shows at the first statement just as well.
+            .test_before_acquire(false)
+            .after_release(|conn, _| {
+                Box::pin(async move {
+                    // A client deadline inside the BEGIN round trip leaves an open transaction that the client does not
+                    // know of; the next borrower's insert would answer Ok and vanish.
+                    conn.execute("ROLLBACK").await?;
+                    Ok(true)
+                })
+            })
+            .connect_lazy_with(connect);
+        Ok(Self { inner })
+    }
+
+    /// Begins a transaction of the given kind.
+    ///
+    /// # Errors
+    /// No connection in time, or the server refused.
+    pub async fn begin(&self, kind: Begin) -> Result<Tx, Error> {
+        Tx::begin(self.inner.acquire().await?, kind).await
+    }
+
+    /// One connection for autocommitted reads.
+    ///
+    /// # Errors
+    /// No connection in time.
+    pub async fn acquire(&self) -> Result<sqlx::pool::PoolConnection<sqlx::Postgres>, Error> {
+        Ok(self.inner.acquire().await?)
+    }
+
+    /// Connections open now.
+    pub fn size(&self) -> u32 {
+        self.inner.size()
+    }
+
+    /// Connections open and not lent.
+    pub fn idle(&self) -> usize {
+        self.inner.num_idle()
+    }
+
+    /// Closes the pool, waiting at most `limit` for lent connections.
+    pub async fn close(&self, limit: Duration) {
+        // Whoever still holds one is ended with the process; its transaction is rolled back by the server.
+        let _ = tokio::time::timeout(limit, self.inner.close()).await;
+    }
+}

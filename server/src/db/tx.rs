@@ -1,0 +1,146 @@
+//! Transactions that say what they are.
+//!
+//! A database or role may default to REPEATABLE READ, read-only or asynchronous commit; under a repeatable-read default a
+//! committed event was seen to be discarded. So nothing is left to defaults: each kind of transaction is one BEGIN that
+//! names isolation, access, durability and time limits, in one round trip.
+
+use std::time::Duration;
+
+use sqlx::pool::PoolConnection;
+use sqlx::{Executor, PgConnection, Postgres};
+
+use super::{Error, Kind};
+
+/// The kinds of transaction there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begin {
+    /// Rows written for a caller whose own commit comes later in the same log: asynchronous commit loses nothing.
+    /// At most nine statements of at most 3 s with pauses of at most 3 s, so that it ends within one minute, whatever
+    /// becomes of us: tickets are swept after two.
+    Stage,
+    /// A claim, stamp or verdict: somebody else acts on it, so it is flushed whatever the server's default.
+    Durable,
+    /// Housekeeping that recovery may forget, because it would only be done again.
+    Forgettable,
+}
+
+impl Begin {
+    const fn sql(self) -> &'static str {
+        match self {
+            Self::Stage => {
+                "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;\
+                 SET LOCAL synchronous_commit = off;\
+                 SET LOCAL statement_timeout = '3s';\
+                 SET LOCAL idle_in_transaction_session_timeout = '3s';\
+                 SET LOCAL lock_timeout = '250ms'"
+            }
+            Self::Durable => {
+                "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;\
+                 SET LOCAL synchronous_commit = on;\
+                 SET LOCAL statement_timeout = '20s';\
+                 SET LOCAL idle_in_transaction_session_timeout = '20s';\
+                 SET LOCAL lock_timeout = '2s'"
+            }
+            Self::Forgettable => {
+                "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;\
+                 SET LOCAL synchronous_commit = off;\
+                 SET LOCAL statement_timeout = '20s';\
+                 SET LOCAL idle_in_transaction_session_timeout = '20s';\
+                 SET LOCAL lock_timeout = '2s'"
+            }
+        }
+    }
+}
+
+/// An open transaction on a connection of its own. Dropped unfinished, it takes its connection with it: nobody knows
+/// what such a connection was in the middle of.
+#[derive(Debug)]
+pub struct Tx {
+    conn: Option<PoolConnection<Postgres>>,
+}
+
+impl Tx {
+    pub(super) async fn begin(conn: PoolConnection<Postgres>, kind: Begin) -> Result<Self, Error> {
+        let mut tx = Self { conn: Some(conn) };
+        match tx.conn().execute(kind.sql()).await {
+            Ok(_) => Ok(tx),
+            Err(error) => {
+                let mut error = Error::from(error);
+                // A standby refuses READ WRITE itself, as a feature it does not have.
+                if error.sqlstate.as_deref() == Some("0A000") {
+                    error.kind = Kind::ReadOnly;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The connection, inside the transaction.
+    #[expect(
+        clippy::expect_used,
+        reason = "the connection is taken only by methods that consume the transaction"
+    )]
+    pub fn conn(&mut self) -> &mut PgConnection {
+        self.conn.as_mut().expect("an unfinished transaction has its connection")
+    }
+
+    /// Commits on `Ok`, rolls back on `Err`.
+    ///
+    /// # Errors
+    /// The work's own, or the commit's: then [`Error::certainly_not_applied`] tells whether it may have happened.
+    pub async fn finish<T>(self, work: Result<T, Error>) -> Result<T, Error> {
+        match work {
+            Ok(value) => self.commit().await.map(|()| value),
+            Err(error) => {
+                if !error.spoils_connection() {
+                    self.rollback().await;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Commits.
+    ///
+    /// # Errors
+    /// See [`Tx::finish`].
+    pub async fn commit(mut self) -> Result<(), Error> {
+        // COMMIT of a failed transaction answers ROLLBACK, and Ok to a client that does not look at the tag. All our
+        // work propagates its errors, so a transaction that gets here never failed.
+        match self.conn().execute("COMMIT").await {
+            Ok(_) => {
+                self.conn = None;
+                Ok(())
+            }
+            Err(error) => Err(Error::commit(error)),
+        }
+    }
+
+    /// Rolls back. A connection that cannot even do that is closed.
+    pub async fn rollback(mut self) {
+        let rolled_back = matches!(
+            tokio::time::timeout(Duration::from_secs(2), self.conn().execute("ROLLBACK")).await,
+            Ok(Ok(_))
+        );
+        if rolled_back {
+            self.conn = None;
+        }
+    }
+}
+
+impl Drop for Tx {
+    fn drop(&mut self) {
+        if let Some(mut conn) = self.conn.take() {
+            conn.close_on_drop();
+        }
+    }
+}
+
+/// Runs a unit of database work, at most for `limit`. Past it the work is dropped, and a transaction it had open is
+/// rolled back by the server when its connection closes.
+///
+/// # Errors
+/// The work's own, or [`Kind::TimedOut`]; the latter is never certainly unapplied.
+pub async fn within<T>(limit: Duration, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(Error::limit(limit, true)))
+}

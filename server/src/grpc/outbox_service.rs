@@ -1,0 +1,169 @@
+//! `holdfast.v1.OutboxService`: convert, validate, hand over, answer.
+
+use holdfast_proto::envelope::{self, Limits, MAX_REQUEST_BYTES, TooLarge, Violations};
+use holdfast_proto::v1;
+use holdfast_proto::v1::outbox_service_server::OutboxService;
+use prost::Message;
+use time::OffsetDateTime;
+use tonic::{Request, Response, Status};
+use tracing::error;
+
+use super::{Failure, ServiceHandle, Services};
+use crate::lookup;
+use crate::outbox::stage::{Outcome, Refused};
+
+/// Validating a request of this size takes long enough to hold up other calls on the same thread.
+const BLOCKING_BYTES: usize = 256 * 1024;
+
+/// The outbox's front.
+#[derive(Clone)]
+pub struct OutboxFront {
+    services: Services,
+}
+
+impl OutboxFront {
+    /// A front to these services.
+    pub fn new(services: Services) -> Self {
+        Self { services }
+    }
+
+    async fn stage(&self, request: v1::StageInTxRequest) -> Result<v1::StageInTxResponse, Failure> {
+        let bytes = request.encoded_len();
+        if bytes > MAX_REQUEST_BYTES {
+            let limit = MAX_REQUEST_BYTES;
+            return Err(Failure::TooLarge(TooLarge { field: "request".into(), actual: bytes, limit }));
+        }
+        let mut violations = Violations::default();
+        let service = self.services.find(&request.service, &mut violations)?.clone();
+        if request.hold.is_some() {
+            return Err(Failure::HoldUnimplemented);
+        }
+        let ticket = request.ticket;
+        let judge = move || envelope::validate(&request.events, None, &Limits::default());
+        let judged = if bytes > BLOCKING_BYTES {
+            tokio::task::spawn_blocking(judge).await.map_err(|_| Failure::Internal)?
+        } else {
+            judge()
+        };
+        let events = match (ticket, judged) {
+            (0, judged) => {
+                violations.push("ticket", "is missing: pass what SELECT holdfast.stage_ticket() returned");
+                if let Err(envelope::Invalid::Violations(more)) = judged {
+                    violations.merge(more);
+                }
+                return Err(Failure::TicketMissing(violations));
+            }
+            (_, judged) => judged?,
+        };
+        let ids: Vec<_> = events.iter().map(|event| event.id).collect();
+        let outcomes = service.stager.stage(ticket, events, bytes).await.map_err(Failure::Stage)?;
+        service.drain.staged(ticket);
+        let events = ids
+            .iter()
+            .zip(outcomes)
+            .map(|(id, outcome)| v1::StagedEvent {
+                id: id.to_string(),
+                outcome: match outcome {
+                    Outcome::Staged => v1::Outcome::Staged,
+                    Outcome::Duplicate => v1::Outcome::Duplicate,
+                }
+                .into(),
+            })
+            .collect();
+        Ok(v1::StageInTxResponse { events })
+    }
+
+    fn confirm(&self, request: &v1::ConfirmStagedRequest) -> Result<v1::ConfirmStagedResponse, Failure> {
+        let mut violations = Violations::default();
+        let service = self.services.find(&request.service, &mut violations)?;
+        if request.ticket == 0 {
+            violations.push("ticket", "is missing: pass what SELECT holdfast.stage_ticket() returned");
+            return Err(Failure::TicketMissing(violations));
+        }
+        service.drain.confirmed(request.ticket);
+        Ok(v1::ConfirmStagedResponse {})
+    }
+
+    async fn get(&self, request: &v1::GetEventRequest) -> Result<v1::GetEventResponse, Failure> {
+        let mut violations = Violations::default();
+        let service: ServiceHandle = self.services.find(&request.service, &mut violations)?.clone();
+        let Some(id) = envelope::parse_id(&request.id) else {
+            violations.push("id", "must be a UUID in its hyphenated form");
+            return Err(Failure::Invalid(violations));
+        };
+        // A task of its own: a caller's deadline must not cut a conversation with the database in the middle.
+        let found = tokio::spawn(async move { lookup::event(&service.pool, id).await });
+        let event = found.await.map_err(|_| Failure::Internal)?.map_err(Failure::Read)?;
+        Ok(describe(event.ok_or(Failure::EventNotFound)?, &request.service))
+    }
+}
+
+#[tonic::async_trait]
+impl OutboxService for OutboxFront {
+    async fn stage_in_tx(
+        &self,
+        request: Request<v1::StageInTxRequest>,
+    ) -> Result<Response<v1::StageInTxResponse>, Status> {
+        let request = request.into_inner();
+        let service = request.service.clone();
+        self.stage(request).await.map(Response::new).map_err(|failure| answer(failure, &service))
+    }
+
+    async fn confirm_staged(
+        &self,
+        request: Request<v1::ConfirmStagedRequest>,
+    ) -> Result<Response<v1::ConfirmStagedResponse>, Status> {
+        let request = request.into_inner();
+        self.confirm(&request).map(Response::new).map_err(|failure| answer(failure, &request.service))
+    }
+
+    async fn get_event(
+        &self,
+        request: Request<v1::GetEventRequest>,
+    ) -> Result<Response<v1::GetEventResponse>, Status> {
+        let request = request.into_inner();
+        self.get(&request).await.map(Response::new).map_err(|failure| answer(failure, &request.service))
+    }
+}
+
+/// Faults of ours are logged here, where they are handled; what callers did wrong is theirs to log.
+fn answer(failure: Failure, service: &str) -> Status {
+    if matches!(failure, Failure::Internal | Failure::Stage(Refused::NoAnswer)) {
+        error!(service.name = service, ?failure, "a call failed through a fault of the server");
+    }
+    failure.into_status(service)
+}
+
+fn describe(event: lookup::Event, service: &str) -> v1::GetEventResponse {
+    let state = match event.state() {
+        lookup::State::Unresolved => v1::EventState::Unresolved,
+        lookup::State::Held => v1::EventState::Held,
+        lookup::State::Parked => v1::EventState::Parked,
+        lookup::State::InFlight => v1::EventState::InFlight,
+        lookup::State::Pending => v1::EventState::Pending,
+        lookup::State::Published => v1::EventState::Published,
+    };
+    v1::GetEventResponse {
+        id: event.id.to_string(),
+        service: service.to_owned(),
+        state: state.into(),
+        why: event.why().to_owned(),
+        r#type: event.event_type,
+        ordering_key: event.ordering_key,
+        seq: event.seq,
+        attempts: event.attempts,
+        last_error: event.last_error.unwrap_or_default(),
+        created_at: Some(timestamp(event.created_at)),
+        resolved_at: event.resolved_at.map(timestamp),
+        published_at: event.published_at.map(timestamp),
+        next_attempt_at: event.next_attempt_at.map(timestamp),
+        claimed_at: event.claimed_at.map(timestamp),
+    }
+}
+
+fn timestamp(at: OffsetDateTime) -> prost_types::Timestamp {
+    prost_types::Timestamp {
+        seconds: at.unix_timestamp(),
+        nanos: i32::try_from(at.nanosecond()).unwrap_or_default(),
+    }
+}

@@ -1,0 +1,159 @@
+//! One closed table from what went wrong to what a caller sees: gRPC code, reason, whether the write surely did not happen,
+//! when to come again. Texts are at most 1 KB and hold no SQL, payload or connection string.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use holdfast_proto::ERROR_DOMAIN;
+use holdfast_proto::envelope::{Invalid, TooLarge, Violations};
+use holdfast_proto::v1::ErrorReason;
+use tonic::Status;
+use tonic_types::{ErrorDetails, StatusExt};
+
+use crate::db::{self, Kind};
+use crate::outbox::stage::Refused;
+
+/// Everything an RPC of ours can fail with.
+#[derive(Debug)]
+pub enum Failure {
+    /// Rules broken, by field.
+    Invalid(Violations),
+    /// The ticket is 0; other rules may be broken, too.
+    TicketMissing(Violations),
+    /// One size over its limit.
+    TooLarge(TooLarge),
+    /// A name the server keeps for itself.
+    ReservedService,
+    /// Not configured.
+    UnknownService,
+    /// Nothing to be found under this id.
+    EventNotFound,
+    /// `hold` was given.
+    HoldUnimplemented,
+    /// Staging said no.
+    Stage(Refused),
+    /// A read failed.
+    Read(db::Error),
+    /// A fault of ours.
+    Internal,
+}
+
+impl From<Invalid> for Failure {
+    fn from(invalid: Invalid) -> Self {
+        match invalid {
+            Invalid::Violations(violations) => Self::Invalid(violations),
+            Invalid::TooLarge(too_large) => Self::TooLarge(too_large),
+        }
+    }
+}
+
+/// A contended id is free again when a transaction ends; most end within moments.
+const CONTENDED_RETRY: Duration = Duration::from_millis(250);
+const OVERLOADED_RETRY: Duration = Duration::from_secs(1);
+
+/// One row of the table.
+struct Row {
+    reason: ErrorReason,
+    message: String,
+    applied_unknown: bool,
+    retry: Option<Duration>,
+}
+
+impl Row {
+    fn no(reason: ErrorReason, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into(), applied_unknown: false, retry: None }
+    }
+
+    fn retry(self, after: Duration) -> Self {
+        Self { retry: Some(after), ..self }
+    }
+
+    fn unknown(self) -> Self {
+        Self { applied_unknown: true, ..self }
+    }
+}
+
+impl Failure {
+    /// The status for a call about `service`.
+    pub fn into_status(self, service: &str) -> Status {
+        let row = self.row();
+        let mut metadata = HashMap::new();
+        // A name that breaks the rules is not repeated.
+        if holdfast_proto::envelope::service_name_problem(service).is_none() {
+            metadata.insert("service".to_owned(), service.to_owned());
+        }
+        metadata.insert("applied".to_owned(), if row.applied_unknown { "unknown" } else { "no" }.to_owned());
+        let mut details = ErrorDetails::with_error_info(row.reason.reason(), ERROR_DOMAIN, metadata);
+        if let Some(after) = row.retry {
+            details.set_retry_info(Some(after));
+        }
+        if let Self::Invalid(violations) | Self::TicketMissing(violations) = &self {
+            for violation in violations.listed() {
+                details.add_bad_request_violation(&violation.field, &violation.description);
+            }
+        }
+        Status::with_error_details(row.reason.code(), row.message, details)
+    }
+
+    fn row(&self) -> Row {
+        match self {
+            Self::Invalid(violations) => Row::no(ErrorReason::InvalidRequest, violations.to_string()),
+            Self::TicketMissing(violations) => Row::no(ErrorReason::TicketMissing, violations.to_string()),
+            Self::TooLarge(too_large) => Row::no(ErrorReason::TooLarge, too_large.to_string()),
+            Self::ReservedService => {
+                Row::no(ErrorReason::ReservedService, "service: this name is the server's own")
+            }
+            Self::UnknownService => {
+                Row::no(ErrorReason::UnknownService, "service: not in the server's configuration")
+            }
+            Self::EventNotFound => Row::no(
+                ErrorReason::EventNotFound,
+                "id: no such event here: never staged, rolled back, discarded or pruned",
+            ),
+            Self::HoldUnimplemented => {
+                Row::no(ErrorReason::HoldUnimplemented, "hold: holds are not in this release")
+            }
+            Self::Stage(refused) => stage_row(refused),
+            Self::Read(error) => database_row(error, false),
+            Self::Internal => Row::no(ErrorReason::Internal, "a fault in the server; see its log").unknown(),
+        }
+    }
+}
+
+fn stage_row(refused: &Refused) -> Row {
+    match refused {
+        Refused::TicketNotOpen => Row::no(ErrorReason::TicketNotOpen, format!("ticket: {refused}")),
+        Refused::TicketRolledBack => Row::no(ErrorReason::TicketRolledBack, format!("ticket: {refused}")),
+        Refused::Conflict(_) => Row::no(ErrorReason::EventConflict, refused.to_string()),
+        Refused::Contended(_) | Refused::Busy => {
+            Row::no(ErrorReason::EventContended, refused.to_string()).retry(CONTENDED_RETRY)
+        }
+        Refused::Overloaded => Row::no(ErrorReason::Overloaded, refused.to_string()).retry(OVERLOADED_RETRY),
+        Refused::ShuttingDown => Row::no(ErrorReason::ShuttingDown, refused.to_string()),
+        Refused::NoAnswer => Row::no(ErrorReason::Internal, "a fault in the server; see its log").unknown(),
+        Refused::Database(error) => database_row(error, !error.certainly_not_applied()),
+    }
+}
+
+fn database_row(error: &db::Error, applied_unknown: bool) -> Row {
+    let row = match error.kind {
+        Kind::Unavailable | Kind::TimedOut | Kind::Schema => {
+            Row::no(ErrorReason::DatabaseUnavailable, format!("the service's database: {error}"))
+        }
+        Kind::ReadOnly => {
+            Row::no(ErrorReason::DatabaseReadOnly, "the service's database refuses writes (SQLSTATE 25006)")
+        }
+        Kind::Contended => {
+            Row::no(ErrorReason::EventContended, "another transaction is in the way").retry(CONTENDED_RETRY)
+        }
+        Kind::Refused => {
+            let code = error.sqlstate.as_deref().unwrap_or("unknown");
+            Row::no(
+                ErrorReason::InvalidRequest,
+                format!("events: the database refuses a value (SQLSTATE {code})"),
+            )
+        }
+        Kind::Other => Row::no(ErrorReason::Internal, "a fault in the server; see its log").unknown(),
+    };
+    if applied_unknown { row.unknown() } else { row }
+}

@@ -1,0 +1,42 @@
+//! Log lines: one readable message, facts as fields; JSON for machines, text for people. Never payloads.
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// How lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// One JSON object a line.
+    Json,
+    /// For a terminal.
+    #[default]
+    Text,
+}
+
+/// What is logged without being asked: ours from info on, others' warnings. The broker client logs each lost connection as
+/// an error of its own, and returned messages with their payload; we say both ourselves, once and without.
+const DEFAULT_FILTER: &str = "warn,holdfast=info,holdfast_server=info,lapin=off";
+
+/// Sets up logging for this process, once. `HOLDFAST_LOG` overrides the filter; the broker client's returned messages stay
+/// silent whatever it says.
+///
+/// # Errors
+/// A filter that cannot be parsed, or logging was set up before.
+pub fn init(format: Format) -> anyhow::Result<()> {
+    let wanted = std::env::var("HOLDFAST_LOG").unwrap_or_else(|_| DEFAULT_FILTER.to_owned());
+    let filter = EnvFilter::try_new(wanted)?.add_directive("lapin::returned_messages=off".parse()?);
+    let registry = tracing_subscriber::registry().with(filter);
+    match format {
+        Format::Json => {
+            let layer =
+                tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(std::io::stderr);
+            registry.with(layer).try_init()?;
+        }
+        Format::Text => {
+            registry.with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr)).try_init()?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! "Where is my event": one row, read whole, and its one state by precedence. Reads only. Design, sections 13 and 15.2.
+
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::db::{self, Pool};
+
+const EVENT: &str = include_str!("queries/event.sql");
+
+/// Every statement of this module, by file name: a test PREPAREs them all.
+pub const QUERIES: &[(&str, &str)] = &[("event", EVENT)];
+
+/// The states a row can be in; the first that holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Its transaction is not known to have ended.
+    Unresolved,
+    /// Kept back until its operation is decided.
+    Held,
+    /// Set aside for an operator.
+    Parked,
+    /// A publisher has it in hand.
+    InFlight,
+    /// To be published.
+    Pending,
+    /// Confirmed and routed.
+    Published,
+}
+
+/// One event's row.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct Event {
+    /// The event's id.
+    pub id: Uuid,
+    /// The event's type.
+    pub event_type: String,
+    /// The ordering key in force.
+    pub ordering_key: Option<String>,
+    /// Place in the outbox.
+    pub seq: i64,
+    /// Failed attempts.
+    pub attempts: i32,
+    /// What the last one died of.
+    pub last_error: Option<String>,
+    /// When it was staged.
+    pub created_at: OffsetDateTime,
+    /// When its commit was seen.
+    pub resolved_at: Option<OffsetDateTime>,
+    /// When the broker confirmed it.
+    pub published_at: Option<OffsetDateTime>,
+    /// Not tried before.
+    pub next_attempt_at: Option<OffsetDateTime>,
+    /// When it was claimed.
+    pub claimed_at: Option<OffsetDateTime>,
+    unresolved: bool,
+    held: bool,
+    parked: bool,
+    set_aside: bool,
+    due: bool,
+}
+
+impl Event {
+    /// The state, by precedence.
+    pub fn state(&self) -> State {
+        if self.unresolved {
+            State::Unresolved
+        } else if self.held {
+            State::Held
+        } else if self.parked {
+            State::Parked
+        } else if self.published_at.is_some() {
+            State::Published
+        } else if self.claimed_at.is_some() {
+            State::InFlight
+        } else {
+            State::Pending
+        }
+    }
+
+    /// For people: what it waits for.
+    pub fn why(&self) -> &'static str {
+        match self.state() {
+            State::Unresolved => {
+                "Its transaction is open, prepared, or ended a moment ago; it is delivered if that commits."
+            }
+            State::Held => "Kept back until its operation is released or dropped.",
+            State::Parked => "Set aside with evidence; waits for an operator.",
+            State::InFlight => "A publisher has it in hand and waits for the broker's confirm.",
+            State::Published => "The broker confirmed it and routed it to a queue.",
+            State::Pending if self.set_aside => "Waits behind an earlier event of its ordering key.",
+            State::Pending if self.next_attempt_at.is_some() && !self.due => {
+                "The last attempt failed; it is tried again at the next attempt's time."
+            }
+            State::Pending => "Next in line: waits for the drainer and the broker.",
+        }
+    }
+}
+
+/// Looks one event up.
+///
+/// # Errors
+/// The database's.
+pub async fn event(pool: &Pool, id: Uuid) -> Result<Option<Event>, db::Error> {
+    let mut conn = pool.acquire().await?;
+    let found = sqlx::query_as(EVENT).bind(id).fetch_optional(&mut *conn).await;
+    if found.is_err() {
+        conn.close_on_drop();
+    }
+    Ok(found?)
+}

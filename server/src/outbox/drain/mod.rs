@@ -1,0 +1,487 @@
+//! The drainer: one task a service and replica. Claims under the service's lock, publishes with no lock and no transaction,
+//! stamps.
+//!
+//! Guarantees: nothing is stamped that the broker did not confirm and route; an event of a key is sent only after its
+//! predecessor was confirmed; a claim that outlives its lease changes nothing any more; the broker's absence burns no
+//! attempts. Does not: decide commits (that is asked of the database), or hold anything while it waits for the broker.
+//!
+//! Three things run at once and meet in [`Drainer::run`]: a *pass* ([`pass`], at most one), the *flight* ([`flight`], what
+//! is on the wire) and *settling* ([`settle`], at most one). Wake-ups: hints about tickets ([`hints`]), rows the resolver
+//! kept, rows promoted by a settle, and a jittered poll as the floor. Design, section 4.
+
+mod flight;
+mod hints;
+mod pass;
+mod settle;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Mutex, Notify, mpsc};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use crate::backoff::Backoff;
+use crate::broker::{Publisher, Weather};
+use crate::db::{self, Pool};
+use crate::metrics::ServiceMetrics;
+use crate::tickets;
+use flight::{Done, Flight};
+use hints::Schedule;
+
+/// How a service is drained.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The service: `app_id` of its messages.
+    pub service: String,
+    /// Who claims, for `claimed_by`: unique to this process.
+    pub instance: String,
+    /// How long a claim is good for. Rows not on the wire by half of it are given back.
+    pub lease: Duration,
+    /// The floor: how often to look without a hint. Jittered by a tenth.
+    pub poll: Duration,
+    /// Most rows of one claim.
+    pub batch: usize,
+    /// Most rows claimed and not settled.
+    pub window: usize,
+    /// Most bytes of one claim, as stored.
+    pub batch_bytes: usize,
+    /// Whether an unroutable event counts as published.
+    pub unroutable_accept: bool,
+    /// Whether an unroutable event holds later ones of its key back.
+    pub unroutable_blocks: bool,
+    /// Waits after a refusal or time-out.
+    pub retry: Backoff,
+    /// Waits after a return.
+    pub unroutable_retry: Backoff,
+    /// How long open confirms are waited for when the server stops.
+    pub stop_grace: Duration,
+    /// Most time for one transaction.
+    pub limit: Duration,
+    /// How often missed promotions are looked for.
+    pub sweep: Duration,
+}
+
+impl Options {
+    /// The defaults for a service.
+    pub fn new(service: String, instance: String) -> Self {
+        Self {
+            service,
+            instance,
+            lease: Duration::from_secs(60),
+            poll: Duration::from_secs(1),
+            batch: 500,
+            window: 1_000,
+            // With at most two claims in memory this keeps a full drain well below 200 MiB.
+            batch_bytes: 16 * 1024 * 1024,
+            unroutable_accept: false,
+            unroutable_blocks: true,
+            retry: Backoff { base: Duration::from_secs(1), cap: Duration::from_secs(60) },
+            unroutable_retry: Backoff { base: Duration::from_secs(1), cap: Duration::from_secs(900) },
+            stop_grace: Duration::from_secs(20),
+            limit: Duration::from_secs(25),
+            sweep: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What callers know about tickets, for the drainer. Never believed, never blocking; a full queue drops the hint.
+#[derive(Debug, Clone)]
+pub struct Hints(mpsc::Sender<Hint>);
+
+#[derive(Debug, Clone, Copy)]
+enum Hint {
+    Staged(i64),
+    Confirmed(i64),
+}
+
+impl Hints {
+    /// Events were staged under this ticket: ask soon, and again.
+    pub fn staged(&self, ticket: i64) {
+        // A dropped hint loses nothing: the resolver's walk finds the row within its interval.
+        let _ = self.0.try_send(Hint::Staged(ticket));
+    }
+
+    /// The caller says that it has committed: ask now.
+    pub fn confirmed(&self, ticket: i64) {
+        let _ = self.0.try_send(Hint::Confirmed(ticket));
+    }
+}
+
+/// Drains one service.
+pub struct Drainer<P> {
+    shared: Arc<Shared>,
+    publisher: Arc<P>,
+    hints: mpsc::Receiver<Hint>,
+    /// Asks for tickets while no pass can run.
+    resolver: tickets::Hints,
+    /// Told when the resolver made rows deliverable.
+    resolved: Arc<Notify>,
+}
+
+/// What passes and settles need.
+struct Shared {
+    pool: Pool,
+    options: Options,
+    metrics: ServiceMetrics,
+    /// Serialises this replica's own pass and settle before they meet at the database's lock.
+    turn: Mutex<()>,
+}
+
+impl<P: Publisher> Drainer<P> {
+    /// A drainer, and the way to hint it.
+    pub fn new(
+        pool: Pool,
+        publisher: Arc<P>,
+        options: Options,
+        metrics: ServiceMetrics,
+        resolver: tickets::Hints,
+        resolved: Arc<Notify>,
+    ) -> (Self, Hints) {
+        let (sender, hints) = mpsc::channel(8192);
+        let shared = Arc::new(Shared { pool, options, metrics, turn: Mutex::new(()) });
+        (Self { shared, publisher, hints, resolver, resolved }, Hints(sender))
+    }
+
+    /// Works until `shutdown`; then claims nothing, finishes confirms and stamps for at most the grace time, gives the rest
+    /// back, and returns.
+    pub async fn run(self, shutdown: CancellationToken) {
+        let flight = Flight::new(self.publisher.clone(), &self.shared.options, self.shared.metrics.clone());
+        let mut desk =
+            Desk::new(self.shared.clone(), flight, self.publisher.weather(), self.resolver.clone());
+        let mut hints = self.hints;
+        let stop_at = loop {
+            desk.start_what_can();
+            let wake = tokio::time::sleep_until(desk.wake_at());
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => break Instant::now() + self.shared.options.stop_grace,
+                Some(done) = desk.flight.next() => desk.collect(done),
+                settled = joined(&mut desk.settling) => desk.settled(settled),
+                passed = joined(&mut desk.passing) => desk.passed(passed),
+                polled = joined(&mut desk.polling) => desk.polled(polled),
+                Some(hint) = hints.recv() => desk.hinted(hint),
+                () = self.resolved.notified() => desk.want_pass = true,
+                Ok(()) = desk.weather.changed() => desk.want_pass = true,
+                () = wake => desk.tick(),
+            }
+        };
+        desk.stop(stop_at).await;
+    }
+}
+
+/// The loop's state: what runs, what waits, when to look next.
+struct Desk<P> {
+    shared: Arc<Shared>,
+    flight: Flight<P>,
+    weather: tokio::sync::watch::Receiver<Weather>,
+    resolver: tickets::Hints,
+    schedule: Schedule,
+    done: Vec<Done>,
+    settling: Option<JoinHandle<Settled>>,
+    passing: Option<JoinHandle<Result<pass::Report, db::Error>>>,
+    polling: Option<JoinHandle<Result<bool, db::Error>>>,
+    /// Something may be deliverable.
+    want_pass: bool,
+    /// The next pass also heals leases and settles ended fronts.
+    housekeeping: bool,
+    /// No pass before.
+    not_before: Instant,
+    next_poll: Instant,
+    next_sweep: Instant,
+    next_settle: Instant,
+    /// Publishes lost in a row while the weather was fair; the channel is the trouble then.
+    losses: u32,
+    settle_failures: u32,
+    failing: bool,
+}
+
+/// A settle's end: what is still to be settled, and whether rows were promoted.
+struct Settled {
+    left: Vec<Done>,
+    outcome: Result<settle::Report, db::Error>,
+}
+
+const LOSS_PAUSE: Backoff = Backoff { base: Duration::from_millis(100), cap: Duration::from_secs(10) };
+const SETTLE_PAUSE: Backoff = Backoff { base: Duration::from_millis(50), cap: Duration::from_secs(2) };
+
+impl<P: Publisher> Desk<P> {
+    fn new(
+        shared: Arc<Shared>,
+        flight: Flight<P>,
+        weather: tokio::sync::watch::Receiver<Weather>,
+        resolver: tickets::Hints,
+    ) -> Self {
+        let now = Instant::now();
+        let sweep = shared.options.sweep;
+        Self {
+            shared,
+            flight,
+            weather,
+            resolver,
+            schedule: Schedule::default(),
+            done: Vec::new(),
+            settling: None,
+            passing: None,
+            polling: None,
+            want_pass: true,
+            housekeeping: true,
+            not_before: now,
+            next_poll: now,
+            next_sweep: now + sweep,
+            next_settle: now,
+            losses: 0,
+            settle_failures: 0,
+            failing: false,
+        }
+    }
+
+    fn fair(&self) -> bool {
+        *self.weather.borrow() == Weather::Fair
+    }
+
+    /// Rows claimed and not settled: on the wire, waiting to be settled, or being settled.
+    fn room(&self) -> usize {
+        self.shared.options.window.saturating_sub(self.flight.unsettled())
+    }
+
+    fn start_what_can(&mut self) {
+        let now = Instant::now();
+        if self.settling.is_none() && !self.done.is_empty() && now >= self.next_settle {
+            self.start_settle();
+        }
+        if self.passing.is_some() {
+            return;
+        }
+        let due = self.schedule.due(now, tickets::MAX_FREE_PER_TX);
+        if !self.fair() || now < self.not_before {
+            // The verdict is written all the same.
+            if !due.is_empty() {
+                self.schedule.forget(&due);
+                self.resolver.ask(due);
+            }
+            return;
+        }
+        // A pass that could claim only a few rows would cost as much as one that claims many.
+        let enough = self.room() >= (self.shared.options.window / 4).max(1);
+        if enough && (self.want_pass || !due.is_empty()) {
+            let order = pass::Order {
+                tickets: due,
+                rows: self.room().min(self.shared.options.batch),
+                only_tickets: !self.want_pass,
+                housekeeping: self.housekeeping,
+                sweep: now >= self.next_sweep,
+            };
+            if order.sweep {
+                self.next_sweep = now + self.shared.options.sweep;
+            }
+            self.want_pass = false;
+            self.housekeeping = false;
+            self.passing = Some(tokio::spawn(pass::run(self.shared.clone(), order)));
+        } else if !due.is_empty() {
+            self.schedule.forget(&due);
+            self.resolver.ask(due);
+        }
+    }
+
+    fn start_settle(&mut self) {
+        let batch = std::mem::take(&mut self.done);
+        let shared = self.shared.clone();
+        let first = self.settle_failures == 0;
+        self.settling = Some(tokio::spawn(async move {
+            match settle::run(&shared, &batch, first).await {
+                Ok(report) => Settled { left: Vec::new(), outcome: Ok(report) },
+                Err(error) => Settled { left: batch, outcome: Err(error) },
+            }
+        }));
+    }
+
+    fn collect(&mut self, done: Done) {
+        self.note(&done);
+        self.done.push(done);
+        // Outcomes come in bursts; what is there is settled together.
+        while let Some(done) = self.flight.try_next() {
+            self.note(&done);
+            self.done.push(done);
+        }
+    }
+
+    fn note(&mut self, done: &Done) {
+        if done.confirmed() {
+            self.losses = 0;
+        } else if done.lost() && self.fair() {
+            self.losses = self.losses.saturating_add(1);
+            self.not_before = Instant::now() + LOSS_PAUSE.after(self.losses.min(16));
+            self.want_pass = true;
+        }
+    }
+
+    fn settled(&mut self, settled: Settled) {
+        match settled.outcome {
+            Ok(report) => {
+                self.settle_failures = 0;
+                self.flight.settled(report.rows);
+                self.want_pass |= report.promoted > 0 || report.given_back > 0;
+                self.housekeeping |= !report.locked;
+                self.want_pass |= !report.locked;
+            }
+            Err(error) => {
+                self.settle_failures = self.settle_failures.saturating_add(1);
+                self.complain(&error, "outcomes cannot be written; they are kept and tried again");
+                self.next_settle = Instant::now() + SETTLE_PAUSE.after(self.settle_failures);
+                let newer = std::mem::replace(&mut self.done, settled.left);
+                self.done.extend(newer);
+            }
+        }
+        // A full window may have been what a pass waited for.
+        self.want_pass = true;
+    }
+
+    fn passed(&mut self, passed: Result<pass::Report, db::Error>) {
+        let now = Instant::now();
+        match passed {
+            Ok(report) if !report.locked => {
+                // Somebody else passes; what we were hinted at stands.
+                self.schedule.stands(now, &report.undecided);
+                self.not_before = now + Duration::from_millis(rand::random_range(2..=10));
+                self.want_pass = true;
+                self.housekeeping |= report.housekeeping;
+            }
+            Ok(report) => {
+                self.recovered();
+                self.schedule.forget(&report.decided);
+                self.schedule.open(now, &report.undecided);
+                self.want_pass |= report.more;
+                self.flight.launch(report.claimed, report.started);
+            }
+            Err(error) => {
+                self.complain(&error, "service database cannot be drained");
+                self.want_pass = true;
+                self.housekeeping = true;
+                self.not_before = now + SETTLE_PAUSE.after(6);
+            }
+        }
+    }
+
+    fn polled(&mut self, polled: Result<bool, db::Error>) {
+        match polled {
+            Ok(work) => {
+                self.recovered();
+                self.want_pass |= work;
+                self.housekeeping |= work;
+            }
+            Err(error) => self.complain(&error, "service database cannot be drained"),
+        }
+    }
+
+    fn hinted(&mut self, hint: Hint) {
+        let now = Instant::now();
+        match hint {
+            Hint::Staged(ticket) => self.schedule.staged(now, ticket),
+            Hint::Confirmed(ticket) => self.schedule.confirmed(now, ticket),
+        }
+    }
+
+    fn wake_at(&self) -> Instant {
+        let mut at = self.next_poll;
+        if self.passing.is_none() {
+            at = self.schedule.next().map_or(at, |next| at.min(next.max(self.not_before)));
+            if self.want_pass {
+                at = at.min(self.not_before);
+            }
+        }
+        if self.settling.is_none() && !self.done.is_empty() {
+            at = at.min(self.next_settle);
+        }
+        // Never in the past for long: a full window or foul weather is ended by an event of its own.
+        at.max(Instant::now() + Duration::from_millis(1))
+    }
+
+    fn tick(&mut self) {
+        let now = Instant::now();
+        if now < self.next_poll {
+            return;
+        }
+        self.next_poll = now + self.shared.options.poll.mul_f64(rand::random_range(0.9..1.1));
+        if now >= self.next_sweep {
+            self.want_pass = true;
+        }
+        if self.fair() && self.passing.is_none() && self.polling.is_none() && !self.want_pass {
+            self.polling = Some(tokio::spawn(pass::poll(self.shared.clone())));
+        }
+    }
+
+    fn complain(&mut self, error: &db::Error, what: &str) {
+        if self.failing {
+            debug!(service.name = %self.shared.options.service, %error, "{what}");
+        } else {
+            self.failing = true;
+            warn!(service.name = %self.shared.options.service, %error, "{what}");
+        }
+    }
+
+    fn recovered(&mut self) {
+        if self.failing {
+            self.failing = false;
+            info!(service.name = %self.shared.options.service, "service database is drained again");
+        }
+    }
+
+    /// No claims any more; what is on the wire is waited for until `stop_at`, then given up and given back.
+    async fn stop(mut self, stop_at: Instant) {
+        self.flight.no_more();
+        if let Some(polling) = self.polling.take() {
+            polling.abort();
+        }
+        // A little longer than the grace: what was given up is still to be written down.
+        let end = stop_at + Duration::from_secs(4);
+        loop {
+            if self.settling.is_none() && !self.done.is_empty() {
+                self.start_settle();
+            }
+            if self.flight.unsettled() == 0 && self.settling.is_none() && self.passing.is_none() {
+                return;
+            }
+            tokio::select! {
+                biased;
+                Some(done) = self.flight.next() => self.collect(done),
+                settled = joined(&mut self.settling) => {
+                    let failed = settled.outcome.is_err();
+                    self.settled(settled);
+                    if failed {
+                        tokio::time::sleep(SETTLE_PAUSE.base).await;
+                    }
+                }
+                passed = joined(&mut self.passing) => self.passed(passed),
+                () = tokio::time::sleep_until(stop_at), if Instant::now() < stop_at => self.flight.give_up(),
+                () = tokio::time::sleep_until(end) => {
+                    warn!(
+                        service.name = %self.shared.options.service,
+                        rows = self.flight.unsettled(),
+                        "stopped with claims unsettled; their leases will heal them"
+                    );
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Waits for a task if there is one; for ever if there is none. Cancel-safe: the handle stays until it is done.
+async fn joined<T>(task: &mut Option<JoinHandle<T>>) -> T {
+    match task.as_mut() {
+        None => std::future::pending().await,
+        Some(handle) => {
+            let joined = handle.await;
+            *task = None;
+            match joined {
+                Ok(value) => value,
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                // Only we cancel, and then nobody joins.
+                Err(_) => std::future::pending().await,
+            }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! One pass: everything between taking the service's lock and committing the claim.
+//!
+//! The order of statements is the guarantee. The lock first; then, in later statements, what is deliverable is *seen* and
+//! the undecided rows before it are *asked*; those found decided are written down, waiting for whoever is busy with them;
+//! only then, with a snapshot younger than all of that, the claim. So an event whose transaction was final before a later
+//! one of its key was staged is never overtaken, whichever of the two was hinted at.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::super::sql::{self, Busy, Claimed};
+use super::Shared;
+use crate::db::{self, Begin, Tx};
+use crate::tickets::{self, Verdicts};
+
+/// What a pass is asked to do.
+#[derive(Debug)]
+pub(super) struct Order {
+    /// Tickets somebody hinted at, to be decided on the way.
+    pub tickets: Vec<i64>,
+    /// Most rows to claim.
+    pub rows: usize,
+    /// Look no further if none of the tickets is decided.
+    pub only_tickets: bool,
+    /// Heal leases and settle ended fronts first.
+    pub housekeeping: bool,
+    /// Look for missed promotions.
+    pub sweep: bool,
+}
+
+/// What a pass did.
+#[derive(Debug)]
+pub(super) struct Report {
+    /// Whether the service's lock was free. If not, nothing was done.
+    pub locked: bool,
+    /// As ordered.
+    pub housekeeping: bool,
+    /// Claimed rows, in `seq` order.
+    pub claimed: Vec<Claimed>,
+    /// When the lease began, at the latest.
+    pub started: Instant,
+    /// Tickets that need no more hints.
+    pub decided: Vec<i64>,
+    /// Tickets still open, or not asked.
+    pub undecided: Vec<i64>,
+    /// There may be more to claim right now.
+    pub more: bool,
+}
+
+/// Followers given back at once for a key: sent one by one, so a chain much longer than what a lease can send is waste.
+pub(super) const PROMOTE_PER_KEY: i64 = 128;
+const ENDED_PER_PASS: i64 = 1_000;
+
+/// The idle poll: one autocommitted SELECT.
+pub(super) async fn poll(shared: Arc<Shared>) -> Result<bool, db::Error> {
+    db::within(Duration::from_secs(10), async {
+        let mut conn = shared.pool.acquire().await?;
+        let answer = sql::work_waits(&mut conn, shared.options.lease.as_secs_f64()).await;
+        if answer.is_err() {
+            conn.close_on_drop();
+        }
+        answer
+    })
+    .await
+}
+
+/// Runs one pass.
+pub(super) async fn run(shared: Arc<Shared>, order: Order) -> Result<Report, db::Error> {
+    let _turn = shared.turn.lock().await;
+    let started = Instant::now();
+    let (report, counted) = db::within(shared.options.limit, async {
+        let mut tx = shared.pool.begin(Begin::Durable).await?;
+        let work = work(&mut tx, &shared, &order, started).await;
+        tx.finish(work).await
+    })
+    .await?;
+    shared.metrics.lease_heals.inc_by(counted.healed);
+    shared.metrics.missed_promotions.inc_by(counted.missed);
+    shared.metrics.discarded("rolled_back", counted.discarded);
+    Ok(report)
+}
+
+/// Facts that count only once the transaction is committed.
+#[derive(Debug, Default)]
+struct Counted {
+    healed: u64,
+    missed: u64,
+    discarded: u64,
+}
+
+async fn work(
+    tx: &mut Tx,
+    shared: &Shared,
+    order: &Order,
+    started: Instant,
+) -> Result<(Report, Counted), db::Error> {
+    let options = &shared.options;
+    let mut counted = Counted::default();
+    let mut report = Report {
+        locked: false,
+        housekeeping: order.housekeeping,
+        claimed: Vec::new(),
+        started,
+        decided: Vec::new(),
+        undecided: order.tickets.clone(),
+        more: false,
+    };
+    report.locked = sql::try_drain_lock(tx.conn()).await?;
+    if !report.locked {
+        return Ok((report, counted));
+    }
+    if order.housekeeping {
+        let healed = sql::heal(tx.conn(), options.lease.as_secs_f64()).await?;
+        counted.healed = healed.len() as u64;
+        let ended = sql::settle_ended(tx.conn(), ENDED_PER_PASS).await?;
+        report.more |= ended.len() as i64 == ENDED_PER_PASS;
+        let keys: Vec<String> = healed.into_iter().chain(ended).flatten().collect();
+        sql::promote(tx.conn(), &keys, PROMOTE_PER_KEY, options.unroutable_blocks).await?;
+    }
+    if order.sweep {
+        let keys = sql::stranded(tx.conn(), options.unroutable_blocks).await?;
+        counted.missed = sql::promote(tx.conn(), &keys, PROMOTE_PER_KEY, options.unroutable_blocks).await?;
+    }
+    let verdicts = tickets::ask(tx.conn(), &order.tickets).await?;
+    if order.only_tickets && verdicts.none_decided() {
+        report.undecided = verdicts.open;
+        return Ok((report, counted));
+    }
+    claim(tx, shared, order, &verdicts, &mut report, &mut counted).await?;
+    report.decided = [verdicts.committed, verdicts.rolled_back].concat();
+    report.undecided = verdicts.open;
+    Ok((report, counted))
+}
+
+async fn claim(
+    tx: &mut Tx,
+    shared: &Shared,
+    order: &Order,
+    verdicts: &Verdicts,
+    report: &mut Report,
+    counted: &mut Counted,
+) -> Result<(), db::Error> {
+    let rows = i64::try_from(order.rows).unwrap_or(i64::MAX);
+    let max_free = tickets::MAX_FREE_PER_TX as i64;
+    let mut candidates = Vec::new();
+    let mut free = Vec::new();
+    for seen in sql::see(tx.conn(), &verdicts.committed, rows, max_free).await? {
+        match (seen.id, seen.seq, seen.free_ticket) {
+            (Some(id), Some(seq), _) => candidates.push(Candidate {
+                seq,
+                id,
+                keyed: seen.keyed.unwrap_or(false),
+                bytes: usize::try_from(seen.size.unwrap_or(0)).unwrap_or(0),
+            }),
+            (_, _, Some(ticket)) => free.push(ticket),
+            _ => {}
+        }
+    }
+    report.more |= candidates.len() >= order.rows;
+    let earlier = tickets::judge_free(tx.conn(), &free).await?;
+    sql::keep(tx.conn(), &earlier.committed, Busy::Wait).await?;
+    counted.discarded += sql::discard_rolled_back(tx.conn(), &earlier.rolled_back, Busy::Wait).await?;
+    counted.discarded += sql::discard_rolled_back(tx.conn(), &verdicts.rolled_back, Busy::Skip).await?;
+    report.more |= !earlier.committed.is_empty();
+    if free.len() >= tickets::MAX_FREE_PER_TX {
+        // There may be decided rows before these that were not asked: their keys wait for the next pass.
+        candidates.retain(|c| !c.keyed);
+        report.more = true;
+    }
+    report.more |= trim(&mut candidates, order.rows, shared.options.batch_bytes);
+    if candidates.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<_> = candidates.iter().map(|c| c.id).collect();
+    let answered = sql::claim(
+        tx.conn(),
+        &ids,
+        &verdicts.committed,
+        &shared.options.instance,
+        shared.options.unroutable_blocks,
+    )
+    .await?;
+    report.claimed = answered.into_iter().filter(|row| row.goes).collect();
+    report.claimed.sort_unstable_by_key(|row| row.seq);
+    Ok(())
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Candidate {
+    seq: i64,
+    id: uuid::Uuid,
+    keyed: bool,
+    bytes: usize,
+}
+
+/// Keeps a prefix by `seq` within both limits, at least one row; tells whether something was cut. Only a suffix may go:
+/// a row must not be taken without the earlier ones of its key.
+fn trim(candidates: &mut Vec<Candidate>, rows: usize, bytes: usize) -> bool {
+    candidates.sort_unstable_by_key(|c| c.seq);
+    let before = candidates.len();
+    let mut sum = 0;
+    let fits = candidates
+        .iter()
+        .take(rows)
+        .take_while(|c| {
+            sum += c.bytes;
+            sum <= bytes
+        })
+        .count();
+    candidates.truncate(fits.max(1));
+    candidates.len() < before
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(seq: i64, bytes: usize) -> Candidate {
+        Candidate { seq, id: uuid::Uuid::nil(), keyed: true, bytes }
+    }
+
+    #[test]
+    fn only_a_suffix_by_seq_is_cut() {
+        let mut candidates = vec![candidate(3, 10), candidate(1, 10), candidate(2, 10)];
+        assert!(trim(&mut candidates, 10, 25));
+        assert_eq!(candidates.iter().map(|c| c.seq).collect::<Vec<_>>(), [1, 2]);
+        assert!(trim(&mut candidates, 1, 1_000));
+        assert_eq!(candidates.len(), 1);
+    }
+
+    #[test]
+    fn a_single_row_over_the_limit_still_goes() {
+        let mut candidates = vec![candidate(1, 1_000), candidate(2, 1)];
+        assert!(trim(&mut candidates, 10, 10));
+        assert_eq!(candidates.iter().map(|c| c.seq).collect::<Vec<_>>(), [1]);
+    }
+}

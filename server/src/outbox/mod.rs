@@ -1,0 +1,29 @@
+//! The outbox: the heart. Events bound to a caller's own transaction, delivered exactly when that transaction commits.
+//!
+//! Guarantees (design, section 15): 1. what committed is not lost and what rolled back is not delivered; 2. each row is in
+//! one state, and staged = rows + discarded + pruned; 3. a row is stamped published only after the broker confirmed and
+//! routed it; 4. events of one key leave in the order of staging, one in flight at a time.
+//! Does not: deliver exactly once; after a crash between confirm and stamp an event is sent again.
+//!
+//! ```text
+//!   StageInTx                     caller's COMMIT, seen by the resolver or the pass
+//!  ───────────▶ unresolved ───────────────────────────────▶ fresh ◀───────────────┐
+//!                   │ caller's ROLLBACK                      │ pass               │ its front ended,
+//!                   ▼                                        ├──▶ set aside ──────┤ or its wait is over
+//!               discarded (counted)                          ▼    (a follower)    │
+//!                                     give-back, lost ── in flight ── failed ──▶ backing off
+//!                                        (fresh again)       │
+//!                                                            ▼ confirmed and not returned
+//!                                                        published
+//! ```
+//! Only *fresh* rows and back-offs that are due lie in the claim's path. A pass, under the service's advisory lock, takes
+//! them by `seq`: those it may send now it claims; those that wait behind an earlier row of their key it sets aside
+//! (`admitted_at`), out of the path, until that row ends and gives them back. Design, section 4; `docs/decisions.md`.
+
+pub mod drain;
+mod resolvable;
+mod sql;
+pub mod stage;
+
+pub use resolvable::OutboxRows;
+pub use sql::QUERIES;

@@ -1,0 +1,44 @@
+-- Verdict, admission and claim of what see.sql locked, folded into one update. A row goes if nothing of its key is in
+-- flight and no earlier deliverable row of its key is missing from the batch; rows of one key that go together are sent
+-- one after the other. What may not go is set aside, out of the claim's path, until its front ends.
+-- $1: ids locked by see.sql in this transaction. $2: committed tickets. $3: who claims. $4: whether an unroutable row holds
+-- its key back.
+WITH candidate AS MATERIALIZED (
+    SELECT o.id, o.seq, o.ordering_key AS key
+    FROM unnest($1::uuid[]) AS wanted (id) JOIN holdfast.event_outbox AS o ON o.id = wanted.id
+    WHERE (o.ticket IS NULL OR o.ticket = ANY ($2::bigint[]))
+      AND o.hold_operation_id IS NULL AND o.parked_at IS NULL AND o.published_at IS NULL AND o.claimed_at IS NULL
+      AND (o.admitted_at IS NULL OR o.next_attempt_at <= now())
+), fence AS MATERIALIZED (
+    SELECT k.key,
+           EXISTS (SELECT 1 FROM holdfast.event_outbox AS f
+                   WHERE f.ordering_key = k.key AND f.claimed_at IS NOT NULL AND f.published_at IS NULL) AS in_flight,
+           (SELECT b.seq FROM holdfast.event_outbox AS b
+            WHERE b.ordering_key = k.key AND b.ticket IS NULL AND b.hold_operation_id IS NULL
+              AND b.published_at IS NULL AND b.id <> ALL ($1::uuid[])
+              AND ($4 OR NOT (b.unroutable AND b.next_attempt_at IS NOT NULL))
+            ORDER BY b.seq LIMIT 1) AS seq
+    FROM (SELECT DISTINCT key FROM candidate WHERE key <> '') AS k
+), verdict AS MATERIALIZED (
+    SELECT c.id, (f.key IS NULL OR (NOT f.in_flight AND (f.seq IS NULL OR c.seq < f.seq))) AS goes
+    FROM candidate AS c LEFT JOIN fence AS f ON f.key = c.key
+)
+UPDATE holdfast.event_outbox AS o
+SET ticket = NULL,
+    resolved_at = coalesce(o.resolved_at, now()),
+    admitted_at = now(),
+    next_attempt_at = NULL,
+    claimed_at = CASE WHEN v.goes THEN now() END,
+    claimed_by = CASE WHEN v.goes THEN $3 END,
+    claim_generation = o.claim_generation + v.goes::integer,
+    is_head = v.goes AND (o.ordering_key <> '') IS TRUE
+FROM verdict AS v
+WHERE o.id = v.id
+  AND (o.ticket IS NULL OR o.ticket = ANY ($2::bigint[]))
+  AND o.hold_operation_id IS NULL AND o.parked_at IS NULL AND o.published_at IS NULL AND o.claimed_at IS NULL
+  AND (o.admitted_at IS NULL OR o.next_attempt_at <= now())
+RETURNING o.id, o.seq, v.goes, o.claim_generation, o.attempts, o.ordering_key, o.event_type,
+          extract(epoch FROM o.created_at)::bigint AS created_at,
+          CASE WHEN v.goes THEN o.envelope::text END AS envelope,
+          CASE WHEN v.goes THEN o.envelope ->> 'traceparent' END AS traceparent,
+          CASE WHEN v.goes THEN o.envelope ->> 'tracestate' END AS tracestate

@@ -1,0 +1,17 @@
+-- Refused, returned or timed out: the claim ends at once, and the row waits until its next attempt. $6 as stamp.sql's $3.
+WITH failed AS MATERIALIZED (
+    SELECT o.id, o.claim_generation, f.error, f.delay, f.unroutable FROM holdfast.event_outbox AS o
+    JOIN unnest($1::uuid[], $2::bigint[], $3::text[], $4::float8[], $5::boolean[])
+         AS f (id, generation, error, delay, unroutable) ON f.id = o.id AND f.generation = o.claim_generation
+    WHERE o.claimed_at IS NOT NULL AND o.published_at IS NULL
+    ORDER BY o.id FOR UPDATE OF o
+)
+UPDATE holdfast.event_outbox AS o
+SET attempts = o.attempts + 1, last_error = failed.error, unroutable = failed.unroutable,
+    next_attempt_at = now() + failed.delay * interval '1 second',
+    claimed_at = NULL, claimed_by = NULL,
+    is_head = (NOT $6 AND (o.ordering_key <> '') IS TRUE)
+FROM failed
+WHERE o.id = failed.id AND o.claim_generation = failed.claim_generation AND o.claimed_at IS NOT NULL
+  AND o.published_at IS NULL
+RETURNING o.ordering_key

@@ -1,0 +1,13 @@
+-- Claimed and not sent, or sent into a connection that went: fresh again, no attempt counted. $3 as stamp.sql's.
+WITH given AS MATERIALIZED (
+    SELECT o.id, o.claim_generation FROM holdfast.event_outbox AS o
+    JOIN unnest($1::uuid[], $2::bigint[]) AS g (id, generation) ON g.id = o.id AND g.generation = o.claim_generation
+    WHERE o.claimed_at IS NOT NULL AND o.published_at IS NULL
+    ORDER BY o.id FOR UPDATE OF o
+)
+UPDATE holdfast.event_outbox AS o
+SET claimed_at = NULL, claimed_by = NULL, admitted_at = NULL, is_head = (NOT $3 AND (o.ordering_key <> '') IS TRUE)
+FROM given
+WHERE o.id = given.id AND o.claim_generation = given.claim_generation AND o.claimed_at IS NOT NULL
+  AND o.published_at IS NULL
+RETURNING o.ordering_key

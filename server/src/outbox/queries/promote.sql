@@ -1,0 +1,29 @@
+-- Gives back the followers at the front of each key: the key's run of set-aside rows from its lowest deliverable row on,
+-- at most $2 a key, up to the first row that is not a plain follower. Nothing while a row of the key is in flight: its end
+-- looks again. Only under the service's lock, in a later statement. $3: whether an unroutable row holds its key back.
+WITH keys AS MATERIALIZED (
+    SELECT DISTINCT k AS key FROM unnest($1::text[]) AS k
+    WHERE k <> ''
+      AND NOT EXISTS (SELECT 1 FROM holdfast.event_outbox AS f
+                      WHERE f.ordering_key = k AND f.claimed_at IS NOT NULL AND f.published_at IS NULL)
+), run AS MATERIALIZED (
+    SELECT line.id FROM keys CROSS JOIN LATERAL (
+        SELECT front.id, bool_and(front.aside) OVER (ORDER BY front.seq) AS aside
+        FROM (SELECT o.id, o.seq,
+                     (o.admitted_at IS NOT NULL AND o.next_attempt_at IS NULL AND o.parked_at IS NULL) AS aside
+              FROM holdfast.event_outbox AS o
+              WHERE o.ordering_key = keys.key AND o.ticket IS NULL AND o.hold_operation_id IS NULL
+                AND o.published_at IS NULL
+                AND ($3 OR NOT (o.unroutable AND o.next_attempt_at IS NOT NULL))
+              ORDER BY o.seq LIMIT $2) AS front
+    ) AS line
+    WHERE line.aside
+), locked AS MATERIALIZED (
+    SELECT o.id FROM holdfast.event_outbox AS o JOIN run ON run.id = o.id
+    WHERE o.admitted_at IS NOT NULL AND o.claimed_at IS NULL AND o.next_attempt_at IS NULL AND o.published_at IS NULL
+    ORDER BY o.id FOR UPDATE OF o
+)
+UPDATE holdfast.event_outbox AS o SET admitted_at = NULL
+FROM locked
+WHERE o.id = locked.id AND o.admitted_at IS NOT NULL AND o.claimed_at IS NULL AND o.next_attempt_at IS NULL
+  AND o.parked_at IS NULL AND o.published_at IS NULL

@@ -1,0 +1,18 @@
+-- Published: the broker confirmed and routed these. Matches the claim's generation: a re-stage or another claim outdates it.
+-- $3: whether the service's lock is held; without it the front's end is left on the list for the next pass.
+WITH confirmed AS MATERIALIZED (
+    SELECT o.id, o.claim_generation FROM holdfast.event_outbox AS o
+    JOIN unnest($1::uuid[], $2::bigint[]) AS c (id, generation) ON c.id = o.id AND c.generation = o.claim_generation
+    WHERE o.published_at IS NULL
+    ORDER BY o.id FOR UPDATE OF o
+)
+UPDATE holdfast.event_outbox AS o
+SET published_at = greatest(now(), o.created_at),
+    first_published_at = coalesce(o.first_published_at, greatest(now(), o.created_at)),
+    last_published_at = greatest(now(), o.created_at),
+    admitted_at = coalesce(o.admitted_at, now()),
+    claimed_at = NULL, claimed_by = NULL, next_attempt_at = NULL, last_error = NULL, unroutable = false,
+    is_head = (NOT $3 AND (o.ordering_key <> '') IS TRUE)
+FROM confirmed
+WHERE o.id = confirmed.id AND o.claim_generation = confirmed.claim_generation AND o.published_at IS NULL
+RETURNING o.ordering_key

@@ -1,0 +1,297 @@
+//! All SQL that names `holdfast.event_outbox` for staging, resolving and draining. One function a file of `queries/`.
+
+use sqlx::PgConnection;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::db;
+
+macro_rules! queries {
+    ($($name:ident = $file:literal),* $(,)?) => {
+        $(const $name: &str = include_str!(concat!("queries/", $file, ".sql"));)*
+        /// Every statement of this module, by file name: a test PREPAREs them all.
+        pub const QUERIES: &[(&str, &str)] = &[$(($file, $name)),*];
+    };
+}
+
+queries! {
+    UNDECIDED = "undecided",
+    NAMING = "naming",
+    KEEP = "keep",
+    DISCARD_ROLLED_BACK = "discard_rolled_back",
+    INSERT = "insert",
+    EXISTING = "existing",
+    REPLACE_ROLLED_BACK = "replace_rolled_back",
+    NOW = "now",
+    WORK_WAITS = "work_waits",
+    LOCK = "lock",
+    HEAL = "heal",
+    SETTLE_ENDED = "settle_ended",
+    PROMOTE = "promote",
+    SEE = "see",
+    CLAIM = "claim",
+    STAMP = "stamp",
+    FAIL = "fail",
+    GIVE_BACK = "give_back",
+    STRANDED = "stranded",
+}
+
+/// Advisory lock of the drain, in the two-int form: our class, one key. Nonces use the bigint form.
+const LOCK_CLASS: i32 = 0x484F_4C44;
+const DRAIN_LOCK: i32 = 1;
+
+/// The tally is spread so that transactions of several connections seldom wait for each other's row.
+const TALLY_SLOTS: i32 = 16;
+
+fn tally_slot() -> i32 {
+    rand::random_range(0..TALLY_SLOTS)
+}
+
+/// What to do about rows that another transaction has locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Busy {
+    Skip,
+    Wait,
+}
+
+// --- tickets --------------------------------------------------------------------------------------------------------
+
+pub(super) async fn undecided(
+    conn: &mut PgConnection,
+    after: Option<i64>,
+    limit: i64,
+) -> Result<Vec<i64>, db::Error> {
+    Ok(sqlx::query_scalar(UNDECIDED).bind(after).bind(limit).fetch_all(conn).await?)
+}
+
+pub(super) async fn naming(conn: &mut PgConnection, tickets: &[i64]) -> Result<Vec<i64>, db::Error> {
+    Ok(sqlx::query_scalar(NAMING).bind(tickets).fetch_all(conn).await?)
+}
+
+pub(super) async fn keep(conn: &mut PgConnection, committed: &[i64], busy: Busy) -> Result<u64, db::Error> {
+    if committed.is_empty() {
+        return Ok(0);
+    }
+    Ok(sqlx::query(KEEP).bind(committed).bind(busy == Busy::Skip).execute(conn).await?.rows_affected())
+}
+
+pub(super) async fn discard_rolled_back(
+    conn: &mut PgConnection,
+    rolled_back: &[i64],
+    busy: Busy,
+) -> Result<u64, db::Error> {
+    if rolled_back.is_empty() {
+        return Ok(0);
+    }
+    let gone: i64 = sqlx::query_scalar(DISCARD_ROLLED_BACK)
+        .bind(rolled_back)
+        .bind(busy == Busy::Skip)
+        .bind(tally_slot())
+        .fetch_one(conn)
+        .await?;
+    Ok(gone.unsigned_abs())
+}
+
+// --- staging --------------------------------------------------------------------------------------------------------
+
+/// Rows to insert, column by column; all of one length.
+#[derive(Debug, Default)]
+pub(super) struct NewRows {
+    pub ids: Vec<Uuid>,
+    pub aggregate_ids: Vec<Option<Uuid>>,
+    pub event_types: Vec<String>,
+    pub envelopes: Vec<String>,
+    pub ordering_keys: Vec<Option<String>>,
+    pub content_hashes: Vec<Vec<u8>>,
+    pub tickets: Vec<i64>,
+}
+
+/// Inserts what is new; answers the ids inserted.
+pub(super) async fn insert(conn: &mut PgConnection, rows: &NewRows) -> Result<Vec<Uuid>, db::Error> {
+    Ok(sqlx::query_scalar(INSERT)
+        .bind(&rows.ids)
+        .bind(&rows.aggregate_ids)
+        .bind(&rows.event_types)
+        .bind(&rows.envelopes)
+        .bind(&rows.ordering_keys)
+        .bind(&rows.content_hashes)
+        .bind(&rows.tickets)
+        .fetch_all(conn)
+        .await?)
+}
+
+/// A row that bears an id somebody wants to stage.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(super) struct Existing {
+    pub id: Uuid,
+    pub ticket: Option<i64>,
+    pub content_hash: Option<Vec<u8>>,
+}
+
+pub(super) async fn existing(conn: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<Existing>, db::Error> {
+    Ok(sqlx::query_as(EXISTING).bind(ids).fetch_all(conn).await?)
+}
+
+pub(super) async fn replace_rolled_back(
+    conn: &mut PgConnection,
+    ids: &[Uuid],
+    tickets: &[i64],
+) -> Result<u64, db::Error> {
+    let gone: i64 = sqlx::query_scalar(REPLACE_ROLLED_BACK)
+        .bind(ids)
+        .bind(tickets)
+        .bind(tally_slot())
+        .fetch_one(conn)
+        .await?;
+    Ok(gone.unsigned_abs())
+}
+
+pub(super) async fn now(conn: &mut PgConnection) -> Result<OffsetDateTime, db::Error> {
+    Ok(sqlx::query_scalar(NOW).fetch_one(conn).await?)
+}
+
+// --- draining -------------------------------------------------------------------------------------------------------
+
+pub(super) async fn work_waits(conn: &mut PgConnection, lease_seconds: f64) -> Result<bool, db::Error> {
+    Ok(sqlx::query_scalar(WORK_WAITS).bind(lease_seconds).fetch_one(conn).await?)
+}
+
+pub(super) async fn try_drain_lock(conn: &mut PgConnection) -> Result<bool, db::Error> {
+    Ok(sqlx::query_scalar(LOCK).bind(LOCK_CLASS).bind(DRAIN_LOCK).fetch_one(conn).await?)
+}
+
+/// Keys of the rows healed; a keyless row counts as `None`.
+pub(super) async fn heal(
+    conn: &mut PgConnection,
+    lease_seconds: f64,
+) -> Result<Vec<Option<String>>, db::Error> {
+    Ok(sqlx::query_scalar(HEAL).bind(lease_seconds).fetch_all(conn).await?)
+}
+
+pub(super) async fn settle_ended(
+    conn: &mut PgConnection,
+    limit: i64,
+) -> Result<Vec<Option<String>>, db::Error> {
+    Ok(sqlx::query_scalar(SETTLE_ENDED).bind(limit).fetch_all(conn).await?)
+}
+
+pub(super) async fn promote(
+    conn: &mut PgConnection,
+    keys: &[String],
+    per_key: i64,
+    unroutable_blocks: bool,
+) -> Result<u64, db::Error> {
+    if keys.is_empty() {
+        return Ok(0);
+    }
+    Ok(sqlx::query(PROMOTE)
+        .bind(keys)
+        .bind(per_key)
+        .bind(unroutable_blocks)
+        .execute(conn)
+        .await?
+        .rows_affected())
+}
+
+pub(super) async fn stranded(
+    conn: &mut PgConnection,
+    unroutable_blocks: bool,
+) -> Result<Vec<String>, db::Error> {
+    Ok(sqlx::query_scalar(STRANDED).bind(unroutable_blocks).fetch_all(conn).await?)
+}
+
+/// One line of `see.sql`: a row that may be taken, or a free ticket that must be decided first.
+#[derive(Debug, sqlx::FromRow)]
+pub(super) struct Seen {
+    pub id: Option<Uuid>,
+    pub seq: Option<i64>,
+    pub keyed: Option<bool>,
+    pub size: Option<i32>,
+    pub free_ticket: Option<i64>,
+}
+
+pub(super) async fn see(
+    conn: &mut PgConnection,
+    committed: &[i64],
+    limit: i64,
+    max_free: i64,
+) -> Result<Vec<Seen>, db::Error> {
+    Ok(sqlx::query_as(SEE).bind(committed).bind(limit).bind(max_free).fetch_all(conn).await?)
+}
+
+/// One line of `claim.sql`.
+#[derive(Debug, sqlx::FromRow)]
+pub(super) struct Claimed {
+    pub id: Uuid,
+    pub seq: i64,
+    pub goes: bool,
+    pub claim_generation: i64,
+    pub attempts: i32,
+    pub ordering_key: Option<String>,
+    pub event_type: String,
+    pub created_at: i64,
+    pub envelope: Option<String>,
+    pub traceparent: Option<String>,
+    pub tracestate: Option<String>,
+}
+
+pub(super) async fn claim(
+    conn: &mut PgConnection,
+    ids: &[Uuid],
+    committed: &[i64],
+    claimed_by: &str,
+    unroutable_blocks: bool,
+) -> Result<Vec<Claimed>, db::Error> {
+    Ok(sqlx::query_as(CLAIM)
+        .bind(ids)
+        .bind(committed)
+        .bind(claimed_by)
+        .bind(unroutable_blocks)
+        .fetch_all(conn)
+        .await?)
+}
+
+/// Keys of the rows stamped; fewer than given if a newer claim outdated some.
+pub(super) async fn stamp(
+    conn: &mut PgConnection,
+    ids: &[Uuid],
+    generations: &[i64],
+    locked: bool,
+) -> Result<Vec<Option<String>>, db::Error> {
+    Ok(sqlx::query_scalar(STAMP).bind(ids).bind(generations).bind(locked).fetch_all(conn).await?)
+}
+
+/// Failed rows, column by column.
+#[derive(Debug, Default)]
+pub(super) struct Failures {
+    pub ids: Vec<Uuid>,
+    pub generations: Vec<i64>,
+    pub errors: Vec<String>,
+    pub delays: Vec<f64>,
+    pub unroutable: Vec<bool>,
+}
+
+pub(super) async fn fail(
+    conn: &mut PgConnection,
+    rows: &Failures,
+    locked: bool,
+) -> Result<Vec<Option<String>>, db::Error> {
+    Ok(sqlx::query_scalar(FAIL)
+        .bind(&rows.ids)
+        .bind(&rows.generations)
+        .bind(&rows.errors)
+        .bind(&rows.delays)
+        .bind(&rows.unroutable)
+        .bind(locked)
+        .fetch_all(conn)
+        .await?)
+}
+
+pub(super) async fn give_back(
+    conn: &mut PgConnection,
+    ids: &[Uuid],
+    generations: &[i64],
+    locked: bool,
+) -> Result<Vec<Option<String>>, db::Error> {
+    Ok(sqlx::query_scalar(GIVE_BACK).bind(ids).bind(generations).bind(locked).fetch_all(conn).await?)
+}

@@ -1,0 +1,241 @@
+//! The group insert: what waits for the same service goes into one multi-row insert and one commit. No timer: a group is
+//! whatever arrived while the last one ran. What a group cannot take is done again alone, so that one bad request never
+//! fails its neighbours.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use holdfast_proto::envelope::Valid;
+use time::OffsetDateTime;
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::super::sql;
+use super::{Options, Outcome, Refused, Request, alone};
+use crate::db::{self, Begin, Kind, Pool};
+use crate::metrics::ServiceMetrics;
+use crate::tickets;
+
+/// Most events of one insert: a transaction of a stage ends soon.
+const MAX_GROUP_EVENTS: usize = 2_000;
+/// Requests that are done again alone, at the same time. With the group itself three of the service's connections.
+const MAX_ALONE: usize = 2;
+
+/// A service's staging worker.
+pub struct Worker {
+    shared: Arc<Shared>,
+    requests: mpsc::Receiver<Request>,
+    waiting: VecDeque<Request>,
+}
+
+struct Shared {
+    pool: Pool,
+    options: Options,
+    metrics: ServiceMetrics,
+    alone: Arc<Semaphore>,
+}
+
+/// How a group ended.
+enum Group {
+    /// Committed, all of it.
+    Staged,
+    /// Rolled back: these, by index, must be looked at alone.
+    NotThese(Vec<usize>),
+}
+
+impl Worker {
+    pub(super) fn new(
+        pool: Pool,
+        options: Options,
+        metrics: ServiceMetrics,
+        requests: mpsc::Receiver<Request>,
+    ) -> Self {
+        let alone = Arc::new(Semaphore::new(MAX_ALONE));
+        Self {
+            shared: Arc::new(Shared { pool, options, metrics, alone }),
+            requests,
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// Works until `shutdown`, then finishes what it has taken on and refuses the rest.
+    pub async fn run(mut self, shutdown: CancellationToken) {
+        let tracker = TaskTracker::new();
+        loop {
+            if self.waiting.is_empty() {
+                let mut arrived = Vec::new();
+                let n = tokio::select! {
+                    biased;
+                    () = shutdown.cancelled() => break,
+                    n = self.requests.recv_many(&mut arrived, self.shared.options.max_group) => n,
+                };
+                if n == 0 {
+                    break;
+                }
+                self.waiting.extend(arrived);
+            }
+            while let Ok(request) = self.requests.try_recv() {
+                self.waiting.push_back(request);
+                if self.waiting.len() >= self.shared.options.max_group {
+                    break;
+                }
+            }
+            let group = self.next_group();
+            self.shared.clone().stage_group(group, &tracker).await;
+        }
+        self.requests.close();
+        while let Ok(request) = self.requests.try_recv() {
+            request.answer(Err(Refused::ShuttingDown));
+        }
+        for request in self.waiting {
+            request.answer(Err(Refused::ShuttingDown));
+        }
+        tracker.close();
+        tracker.wait().await;
+    }
+
+    /// Takes from the front; an id that is in the group already waits for the next one.
+    fn next_group(&mut self) -> Vec<Request> {
+        let mut ids = HashSet::new();
+        let mut group: Vec<Request> = Vec::new();
+        let mut events = 0;
+        let mut later = VecDeque::new();
+        for request in self.waiting.drain(..) {
+            let fits = group.is_empty() || events + request.events.len() <= MAX_GROUP_EVENTS;
+            let fresh = request.events.iter().all(|event| !ids.contains(&event.id));
+            if fits && fresh && group.len() < self.shared.options.max_group {
+                ids.extend(request.events.iter().map(|event| event.id));
+                events += request.events.len();
+                group.push(request);
+            } else {
+                // Its ids count as taken, so that a third request of the same id does not overtake it.
+                ids.extend(request.events.iter().map(|event| event.id));
+                later.push_back(request);
+            }
+        }
+        self.waiting = later;
+        group
+    }
+}
+
+impl Shared {
+    async fn stage_group(self: Arc<Self>, mut group: Vec<Request>, tracker: &TaskTracker) {
+        while !group.is_empty() {
+            match db::within(self.options.limit, self.try_group(&group)).await {
+                Ok(Group::Staged) => {
+                    for request in group {
+                        self.metrics.staged("staged", request.events.len() as u64);
+                        let outcomes = vec![Outcome::Staged; request.events.len()];
+                        request.answer(Ok(outcomes));
+                    }
+                    return;
+                }
+                Ok(Group::NotThese(indices)) => {
+                    let (aside, rest): (Vec<_>, Vec<_>) =
+                        group.into_iter().enumerate().partition(|(i, _)| indices.contains(i));
+                    aside.into_iter().for_each(|(_, request)| self.clone().alone(request, tracker));
+                    group = rest.into_iter().map(|(_, request)| request).collect();
+                }
+                Err(error) if worth_redoing(&error) => {
+                    group.into_iter().for_each(|request| self.clone().alone(request, tracker));
+                    return;
+                }
+                Err(error) => {
+                    for request in group {
+                        self.metrics.refused("database");
+                        request.answer(Err(Refused::Database(error.clone())));
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn alone(self: Arc<Self>, request: Request, tracker: &TaskTracker) {
+        tracker.spawn(async move {
+            let Ok(_permit) = self.alone.acquire().await else { return };
+            let answer = alone::stage(&self.pool, &self.options, &self.metrics, &request).await;
+            match &answer {
+                Ok(outcomes) => {
+                    for (outcome, label) in [(Outcome::Staged, "staged"), (Outcome::Duplicate, "duplicate")] {
+                        let n = outcomes.iter().filter(|o| **o == outcome).count();
+                        self.metrics.staged(label, n as u64);
+                    }
+                }
+                Err(refused) => self.metrics.refused(label(refused)),
+            }
+            request.answer(answer);
+        });
+    }
+
+    async fn try_group(&self, group: &[Request]) -> Result<Group, db::Error> {
+        let mut tx = self.pool.begin(Begin::Stage).await?;
+        match self.write(&mut tx, group).await {
+            Ok(Group::Staged) => tx.finish(Ok(Group::Staged)).await,
+            Ok(not_these) => {
+                tx.rollback().await;
+                Ok(not_these)
+            }
+            Err(error) => tx.finish(Err(error)).await,
+        }
+    }
+
+    async fn write(&self, tx: &mut db::Tx, group: &[Request]) -> Result<Group, db::Error> {
+        let tickets: Vec<i64> = group.iter().map(|r| r.ticket).collect();
+        let held = tickets::held(tx.conn(), &tickets).await?;
+        let unbound: Vec<usize> =
+            group.iter().enumerate().filter(|(_, r)| !held.contains(&r.ticket)).map(|(i, _)| i).collect();
+        if !unbound.is_empty() {
+            return Ok(Group::NotThese(unbound));
+        }
+        let now = sql::now(tx.conn()).await?;
+        let events = group.iter().flat_map(|r| r.events.iter().map(|event| (r.ticket, event)));
+        let rows = rows_of(events, &self.options.source, now);
+        let inserted: HashSet<_> = sql::insert(tx.conn(), &rows).await?.into_iter().collect();
+        let taken: Vec<usize> = group
+            .iter()
+            .enumerate()
+            .filter(|(_, r)| r.events.iter().any(|event| !inserted.contains(&event.id)))
+            .map(|(i, _)| i)
+            .collect();
+        Ok(if taken.is_empty() { Group::Staged } else { Group::NotThese(taken) })
+    }
+}
+
+/// Whether a failed group may be the fault of one of its requests.
+fn worth_redoing(error: &db::Error) -> bool {
+    matches!(error.kind, Kind::Contended | Kind::Refused | Kind::Other) && error.certainly_not_applied()
+}
+
+fn label(refused: &Refused) -> &'static str {
+    match refused {
+        Refused::TicketNotOpen => "ticket_not_open",
+        Refused::TicketRolledBack => "ticket_rolled_back",
+        Refused::Conflict(_) => "conflict",
+        Refused::Contended(_) | Refused::Busy => "contended",
+        Refused::Overloaded => "overloaded",
+        Refused::ShuttingDown => "shutting_down",
+        Refused::NoAnswer => "internal",
+        Refused::Database(_) => "database",
+    }
+}
+
+/// The rows of events, in the order given.
+pub(super) fn rows_of<'a>(
+    events: impl Iterator<Item = (i64, &'a Valid)>,
+    source: &str,
+    now: OffsetDateTime,
+) -> sql::NewRows {
+    let mut rows = sql::NewRows::default();
+    for (ticket, event) in events {
+        rows.ids.push(event.id);
+        rows.aggregate_ids.push(event.aggregate_id);
+        rows.event_types.push(event.event_type.clone());
+        rows.envelopes.push(event.envelope_text(source, now));
+        rows.ordering_keys.push(event.ordering_key.clone());
+        rows.content_hashes.push(event.content_hash.to_vec());
+        rows.tickets.push(ticket);
+    }
+    rows
+}

@@ -1,0 +1,232 @@
+//! The resolver loop: writes the verdict soon, for every row, whatever else the row waits for.
+//!
+//! Two ways in: tickets that somebody hinted at ([`Resolver::hint`]), and a walk over all undecided tickets each
+//! interval, so that a lost hint loses nothing. Each transaction asks at most [`MAX_FREE_PER_TX`] tickets. Two replicas
+//! may resolve at once: verdicts are facts, and rows another one is busy with are skipped.
+//! Does not: deliver anything; whoever wants to know that rows became deliverable gets a wake-up.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::{MAX_FREE_PER_TX, Resolvable, Verdicts, ask, sweep::Sweeper};
+use crate::db::{self, Begin, Pool};
+use crate::metrics::ServiceMetrics;
+
+/// How a service's resolver works.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How often all undecided tickets are asked. Jittered by a tenth.
+    pub interval: Duration,
+    /// How often the tickets' own table is walked for rows to sweep.
+    pub sweep_interval: Duration,
+    /// How long a ticket's lock must have been found free before its row goes. Stages end within one minute; not less
+    /// than two.
+    pub sweep_after: Duration,
+    /// Most time one transaction may take before it is given up.
+    pub limit: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(1),
+            sweep_interval: Duration::from_secs(30),
+            sweep_after: Duration::from_secs(120),
+            limit: Duration::from_secs(30),
+        }
+    }
+}
+
+/// What one round did.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Report {
+    /// Tickets asked.
+    pub asked: usize,
+    /// Of them still open.
+    pub open: usize,
+    /// Rows stamped as committed.
+    pub kept: u64,
+    /// Rows discarded.
+    pub discarded: u64,
+}
+
+impl Report {
+    fn add(&mut self, other: Self) {
+        self.asked += other.asked;
+        self.open += other.open;
+        self.kept += other.kept;
+        self.discarded += other.discarded;
+    }
+}
+
+/// Sends tickets to a service's resolver. Never blocks; a full queue drops the hint, and the walk finds the row.
+#[derive(Debug, Clone)]
+pub struct Hints(mpsc::Sender<i64>);
+
+impl Hints {
+    /// Asks for these tickets now.
+    pub fn ask(&self, tickets: impl IntoIterator<Item = i64>) {
+        for ticket in tickets {
+            if self.0.try_send(ticket).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Resolves the tickets of one service's database.
+pub struct Resolver {
+    pool: Pool,
+    tables: Vec<Arc<dyn Resolvable>>,
+    options: Options,
+    metrics: ServiceMetrics,
+    /// Told whenever rows became deliverable.
+    resolved: Arc<tokio::sync::Notify>,
+    hints: mpsc::Receiver<i64>,
+}
+
+impl Resolver {
+    /// A resolver over the tables given, and the way to hint it.
+    pub fn new(
+        pool: Pool,
+        tables: Vec<Arc<dyn Resolvable>>,
+        options: Options,
+        metrics: ServiceMetrics,
+        resolved: Arc<tokio::sync::Notify>,
+    ) -> (Self, Hints) {
+        let (sender, hints) = mpsc::channel(4096);
+        (Self { pool, tables, options, metrics, resolved, hints }, Hints(sender))
+    }
+
+    /// Works until `shutdown`. Errors are logged once a streak and never end the loop.
+    pub async fn run(mut self, shutdown: CancellationToken) {
+        let mut sweeper = Sweeper::default();
+        let mut next_walk = tokio::time::Instant::now() + self.jittered(self.options.interval);
+        let mut next_sweep = tokio::time::Instant::now() + self.jittered(self.options.sweep_interval);
+        let mut failing = false;
+        loop {
+            let mut hinted = Vec::new();
+            let walk = tokio::select! {
+                biased;
+                () = shutdown.cancelled() => return,
+                n = self.hints.recv_many(&mut hinted, MAX_FREE_PER_TX) => if n == 0 { return } else { false },
+                () = tokio::time::sleep_until(next_walk) => true,
+            };
+            let outcome = if walk {
+                next_walk = tokio::time::Instant::now() + self.jittered(self.options.interval);
+                self.walk().await
+            } else {
+                self.resolve(&hinted).await
+            };
+            match outcome {
+                Ok(report) => {
+                    if failing {
+                        tracing::info!(service.name = %self.metrics.service(), "resolver works again");
+                    }
+                    failing = false;
+                    if report.kept > 0 {
+                        self.resolved.notify_one();
+                    }
+                }
+                Err(error) if failing => {
+                    debug!(service.name = %self.metrics.service(), %error, "resolver still fails")
+                }
+                Err(error) => {
+                    failing = true;
+                    warn!(service.name = %self.metrics.service(), %error, "resolver cannot reach its database");
+                }
+            }
+            if walk && !failing && next_sweep <= tokio::time::Instant::now() {
+                next_sweep = tokio::time::Instant::now() + self.jittered(self.options.sweep_interval);
+                let swept = sweeper.run_once(&self.pool, &self.tables, &self.options).await;
+                match swept {
+                    Ok(n) => self.metrics.tickets_swept.inc_by(n),
+                    Err(error) => {
+                        debug!(service.name = %self.metrics.service(), %error, "ticket sweep put off")
+                    }
+                }
+            }
+        }
+    }
+
+    /// Asks every undecided ticket of every table once.
+    ///
+    /// # Errors
+    /// The database's; what was resolved before it stays resolved.
+    pub async fn walk(&self) -> Result<Report, db::Error> {
+        let mut report = Report::default();
+        let mut after = None;
+        loop {
+            let page = db::within(self.options.limit, self.page(after)).await?;
+            let Some(last) = page.last().copied() else { break };
+            after = Some(last);
+            report.add(self.resolve(&page).await?);
+            if page.len() < MAX_FREE_PER_TX {
+                break;
+            }
+        }
+        self.metrics.unresolved_tickets.set(i64::try_from(report.open).unwrap_or(i64::MAX));
+        Ok(report)
+    }
+
+    /// One page of the walk: tickets above `after`, all tables together, ascending.
+    async fn page(&self, after: Option<i64>) -> Result<Vec<i64>, db::Error> {
+        let mut conn = self.pool.acquire().await?;
+        let mut page = BTreeSet::new();
+        for table in &self.tables {
+            page.extend(table.undecided(&mut conn, after, MAX_FREE_PER_TX as i64).await?);
+        }
+        Ok(page.into_iter().take(MAX_FREE_PER_TX).collect())
+    }
+
+    /// Asks these tickets and writes what was found out, all in one transaction.
+    ///
+    /// # Errors
+    /// The database's; nothing was written then, or it was all written.
+    pub async fn resolve(&self, tickets: &[i64]) -> Result<Report, db::Error> {
+        let mut report = Report::default();
+        for chunk in tickets.chunks(MAX_FREE_PER_TX) {
+            report.add(db::within(self.options.limit, self.resolve_chunk(chunk)).await?);
+        }
+        Ok(report)
+    }
+
+    async fn resolve_chunk(&self, tickets: &[i64]) -> Result<Report, db::Error> {
+        let mut tx = self.pool.begin(Begin::Durable).await?;
+        let work = self.ask_and_apply(&mut tx, tickets).await;
+        let (verdicts, applied) = tx.finish(work).await?;
+        self.metrics.discarded("rolled_back", applied.discarded);
+        Ok(Report {
+            asked: tickets.len(),
+            open: verdicts.open.len(),
+            kept: applied.kept,
+            discarded: applied.discarded,
+        })
+    }
+
+    async fn ask_and_apply(
+        &self,
+        tx: &mut db::Tx,
+        tickets: &[i64],
+    ) -> Result<(Verdicts, super::Applied), db::Error> {
+        let verdicts = ask(tx.conn(), tickets).await?;
+        let mut applied = super::Applied::default();
+        if !verdicts.none_decided() {
+            for table in &self.tables {
+                let one = table.apply(tx.conn(), &verdicts).await?;
+                applied.kept += one.kept;
+                applied.discarded += one.discarded;
+            }
+        }
+        Ok((verdicts, applied))
+    }
+
+    fn jittered(&self, interval: Duration) -> Duration {
+        interval.mul_f64(rand::random_range(0.9..1.1))
+    }
+}

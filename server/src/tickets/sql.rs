@@ -1,0 +1,34 @@
+//! All SQL that names `holdfast.ticket`.
+
+use sqlx::PgConnection;
+
+use crate::db;
+
+const FREE: &str = include_str!("queries/free.sql");
+const COMMITTED: &str = include_str!("queries/committed.sql");
+const ALL_AFTER: &str = include_str!("queries/all_after.sql");
+const SWEEP: &str = include_str!("queries/sweep.sql");
+
+/// Every statement of this module, by file name: a test PREPAREs them all.
+pub const QUERIES: &[(&str, &str)] =
+    &[("free", FREE), ("committed", COMMITTED), ("all_after", ALL_AFTER), ("sweep", SWEEP)];
+
+pub(super) async fn free(conn: &mut PgConnection, tickets: &[i64]) -> Result<Vec<i64>, db::Error> {
+    Ok(sqlx::query_scalar(FREE).bind(tickets).fetch_all(conn).await?)
+}
+
+pub(super) async fn committed(conn: &mut PgConnection, tickets: &[i64]) -> Result<Vec<i64>, db::Error> {
+    Ok(sqlx::query_scalar(COMMITTED).bind(tickets).fetch_all(conn).await?)
+}
+
+pub(super) async fn all_after(
+    conn: &mut PgConnection,
+    after: Option<i64>,
+    limit: i64,
+) -> Result<Vec<i64>, db::Error> {
+    Ok(sqlx::query_scalar(ALL_AFTER).bind(after).bind(limit).fetch_all(conn).await?)
+}
+
+pub(super) async fn sweep(conn: &mut PgConnection, tickets: &[i64]) -> Result<u64, db::Error> {
+    Ok(sqlx::query(SWEEP).bind(tickets).execute(conn).await?.rows_affected())
+}
