@@ -1,1 +1,4 @@
-//! e2e
+//! The end-to-end tests, one binary; `./x test` runs it with the servers it needs.
+#![expect(clippy::unwrap_used, reason = "a test that meets something unexpected fails")]
+
+mod harness;
