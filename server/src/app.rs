@@ -188,6 +188,8 @@ async fn serve(
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(holdfast_proto::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            // So that grpcurl shows the details of an error and not their bytes.
+            .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
     let outbox =
         OutboxServiceServer::new(OutboxFront::new(services)).max_decoding_message_size(MAX_DECODED_BYTES);

@@ -8,6 +8,7 @@ pub mod backoff;
 pub mod broker;
 pub mod config;
 pub mod db;
+pub mod demo;
 pub mod dev;
 pub mod grpc;
 pub mod logging;

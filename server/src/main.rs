@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use holdfast_server::config::Config;
-use holdfast_server::{app, db, logging};
+use holdfast_server::{app, db, demo, dev, logging};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Event durability: what committed is delivered, what rolled back is not.
@@ -31,6 +31,27 @@ enum Command {
         #[arg(long, env = "HOLDFAST_CONFIG")]
         config: PathBuf,
     },
+    /// Starts a private PostgreSQL and RabbitMQ and a server on them, plays the main job, and stays until Ctrl-C.
+    Dev {
+        /// Where the private servers keep their data.
+        #[arg(long, default_value_os_t = dev::session::default_data_folder())]
+        data: PathBuf,
+        /// Stop after the main job; exit 0 only if all of it held.
+        #[arg(long)]
+        once: bool,
+    },
+    /// The caller that `dev` kills.
+    #[command(hide = true)]
+    DevCaller {
+        #[arg(long)]
+        grpc: String,
+        #[arg(long)]
+        database_url: String,
+        #[arg(long)]
+        service: String,
+        #[arg(long)]
+        key: String,
+    },
 }
 
 fn main() -> ExitCode {
@@ -54,6 +75,12 @@ async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Serve { config } => serve(read(&config)?).await,
         Command::Migrate { config } => migrate(&read(&config)?).await,
+        Command::Dev { data, once } => develop(&data, once).await,
+        Command::DevCaller { grpc, database_url, service, key } => {
+            let (amqp_url, exchange) = (String::new(), String::new());
+            demo::stage_and_wait(&demo::Places { grpc, database_url, service, amqp_url, exchange }, &key)
+                .await
+        }
     }
 }
 
@@ -77,6 +104,10 @@ async fn serve(config: Config) -> anyhow::Result<()> {
 
 async fn migrate(config: &Config) -> anyhow::Result<()> {
     logging::init(config.log_format)?;
+    migrate_all(config).await
+}
+
+async fn migrate_all(config: &Config) -> anyhow::Result<()> {
     db::migrate::control(config.control.expose()).await.context("control.database_url")?;
     for (name, service) in &config.services {
         db::migrate::service(service.database_url.expose())
@@ -85,4 +116,55 @@ async fn migrate(config: &Config) -> anyhow::Result<()> {
         tracing::info!(service.name = %name, version = db::migrate::service_version(), "migrated");
     }
     Ok(())
+}
+
+async fn develop(data: &Path, once: bool) -> anyhow::Result<()> {
+    logging::init(logging::Format::Text)?;
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    println!("starting a private PostgreSQL and RabbitMQ in {}", data.display());
+    let mut session = dev::Session::start(data).await?;
+    let config = Config::parse(&session.config())?;
+    let exchange = config.broker.exchange.clone();
+    migrate_all(&config).await?;
+    let running = app::start(config).await?;
+    let service = dev::session::SERVICES[0];
+    let places = demo::Places {
+        grpc: format!("http://{}", running.local_addr),
+        database_url: session.database_url(service),
+        service: service.to_owned(),
+        amqp_url: session.amqp_url(),
+        exchange,
+    };
+    println!("the server listens on {}", running.local_addr);
+    let played = tokio::select! {
+        played = demo::play(&places, &mut session.rabbitmq, |line| println!("{line}")) => played,
+        _ = term.recv() => Err(anyhow::anyhow!("interrupted")),
+        _ = int.recv() => Err(anyhow::anyhow!("interrupted")),
+    };
+    if played.is_ok() && !once {
+        print_endpoints(&places, running.local_addr);
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
+    }
+    running.stop().await;
+    session.stop().await?;
+    played.context("the main job did not hold")
+}
+
+fn print_endpoints(places: &demo::Places, grpc: std::net::SocketAddr) {
+    println!();
+    println!("running until Ctrl-C:");
+    println!("  gRPC        {grpc}  (services: {})", dev::session::SERVICES.join(", "));
+    println!("  PostgreSQL  {}", places.database_url);
+    println!("  RabbitMQ    {}  (exchange {})", places.amqp_url, places.exchange);
+    println!();
+    println!("in psql, in a transaction of your own:  BEGIN; SELECT holdfast.stage_ticket();");
+    println!("then, with the ticket it printed:");
+    println!(
+        "  grpcurl -plaintext -d '{{\"service\":\"{}\",\"ticket\":\"TICKET\",\"events\":[{{\"type\":\"demo.hello\",\"json\":\"{{}}\"}}]}}' {grpc} \\",
+        places.service
+    );
+    println!("    holdfast.v1.OutboxService/StageInTx");
 }

@@ -20,8 +20,10 @@ pub mod ports;
 pub mod postgres;
 mod process;
 pub mod rabbitmq;
+pub mod session;
 mod supervised;
 
 pub use error::Error;
 pub use postgres::Postgres;
 pub use rabbitmq::RabbitMq;
+pub use session::Session;
