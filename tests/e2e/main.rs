@@ -2,3 +2,5 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets something unexpected fails")]
 
 mod harness;
+mod staging;
+mod tickets;

@@ -105,9 +105,7 @@ impl Builder {
 
     /// With a server in this process.
     pub async fn start(self) -> Scene<ServerInProcess> {
-        let stage = self.stage().await;
-        let server = ServerInProcess::start(&stage.config).await;
-        Scene::of(stage, server)
+        self.stage().await.start().await
     }
 
     /// With the real binary in a process of its own.
@@ -140,6 +138,12 @@ pub struct Stage {
 }
 
 impl Stage {
+    /// A server in this process on it: for tests that prepare the databases before any server connects.
+    pub async fn start(self) -> Scene<ServerInProcess> {
+        let server = ServerInProcess::start(&self.config).await;
+        Scene::of(self, server)
+    }
+
     /// A caller on the service's database, past any proxy.
     pub async fn caller(&self) -> Caller {
         Caller::connect(&self.database.url()).await

@@ -1,0 +1,197 @@
+//! Two replicas resolve the same tickets: verdicts are facts, a discard is counted once (design, sections 3 and 15.2).
+
+use std::time::Duration;
+
+use holdfast_server::outbox;
+use holdfast_tests::{client::event, database::Database, scene::Scene, server::ServerInProcess, wait::LONG};
+use sqlx::{Connection as _, Executor as _, PgConnection};
+use uuid::Uuid;
+
+use super::{end, like_the_server, query};
+use crate::staging::gone;
+
+#[tokio::test]
+async fn two_replicas_agree_and_count_each_discard_once() {
+    let scene = Scene::start().await;
+    let second = ServerInProcess::start(&scene.config).await;
+    let mut callers = [scene.caller().await, scene.caller().await, scene.caller().await];
+    let (mut wanted, mut lost) = (Vec::new(), Vec::new());
+    for _ in 0..30 {
+        for (n, caller) in callers.iter_mut().enumerate() {
+            let ticket = caller.begin_with_ticket().await;
+            let event = event("order.placed");
+            scene.client.stage(ticket, std::slice::from_ref(&event)).await;
+            if n == 0 {
+                caller.rollback().await;
+                lost.push(event.id);
+            } else {
+                caller.commit().await;
+                wanted.push(event.id);
+            }
+        }
+    }
+
+    scene.consumer.wait_for_ids(&wanted, LONG).await;
+    for id in &lost {
+        gone(&scene.client, id).await;
+    }
+    let discarded = |server: &ServerInProcess| {
+        server.metric("holdfast_discarded_total", "service=\"orders\"").round() as i64
+    };
+    let counted = discarded(&scene.server) + discarded(&second);
+    second.stop().await;
+    let census = scene.end(90).await;
+    assert_eq!((census.published, census.gone["rolled_back"], counted), (60, 30, 30));
+}
+
+/// A row of a rolled-back ticket; nobody but the test resolves in this database.
+async fn undecided(database: &Database, ticket: i64) -> Uuid {
+    let id = Uuid::now_v7();
+    let mut connection = database.connect().await;
+    sqlx::query(
+        "INSERT INTO holdfast.event_outbox (id, event_type, envelope, ticket, resolved_at)
+         VALUES ($1, 'order.placed', '{}', $2, NULL)",
+    )
+    .bind(id)
+    .bind(ticket)
+    .execute(&mut connection)
+    .await
+    .unwrap();
+    connection.close().await.unwrap();
+    id
+}
+
+async fn discard(connection: &mut PgConnection, ticket: i64, skip: bool, slot: i32) -> i64 {
+    sqlx::query_scalar(query(outbox::QUERIES, "discard_rolled_back"))
+        .bind([ticket])
+        .bind(skip)
+        .bind(slot)
+        .fetch_one(connection)
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn of_two_open_discards_of_one_row_the_one_that_skips_counts_nothing() {
+    let database = Database::service().await;
+    undecided(&database, 7).await;
+    let (mut one, mut two) = (like_the_server(&database).await, like_the_server(&database).await);
+
+    assert_eq!(discard(&mut one, 7, true, 0).await, 1);
+    assert_eq!(discard(&mut two, 7, true, 1).await, 0);
+
+    end(two, "COMMIT").await;
+    end(one, "COMMIT").await;
+    assert_eq!(database.one::<i64>("SELECT sum(rows)::bigint FROM holdfast.outbox_tally").await, 1);
+}
+
+#[tokio::test]
+async fn of_two_open_discards_of_one_row_the_one_that_waited_counts_nothing() {
+    let database = Database::service().await;
+    undecided(&database, 7).await;
+    let (mut one, mut two) = (like_the_server(&database).await, like_the_server(&database).await);
+
+    assert_eq!(discard(&mut one, 7, false, 0).await, 1);
+    let waiting = tokio::spawn(async move {
+        let gone = discard(&mut two, 7, false, 1).await;
+        end(two, "COMMIT").await;
+        gone
+    });
+    somebody_waits_for_a_row(&database).await;
+    end(one, "COMMIT").await;
+
+    assert_eq!(waiting.await.unwrap(), 0);
+    assert_eq!(database.one::<i64>("SELECT sum(rows)::bigint FROM holdfast.outbox_tally").await, 1);
+}
+
+#[tokio::test]
+async fn a_restaged_event_is_not_deleted_by_a_verdict_on_its_first_attempt() {
+    // Both transactions are open at once, in both orders: (a) the new stage has replaced the row when the old verdict
+    // comes; (b) the old verdict waits for the new stage's transaction.
+    for waits in [false, true] {
+        let database = Database::service().await;
+        let id = undecided(&database, 7).await;
+        let mut stage = like_the_server(&database).await;
+        let mut resolver = like_the_server(&database).await;
+        let gone: i64 = sqlx::query_scalar(query(outbox::QUERIES, "replace_rolled_back"))
+            .bind([id])
+            .bind([7_i64])
+            .bind(0_i32)
+            .fetch_one(&mut stage)
+            .await
+            .unwrap();
+        stage
+            .execute(sqlx::AssertSqlSafe(format!(
+                "INSERT INTO holdfast.event_outbox (id, event_type, envelope, ticket, resolved_at)
+                 VALUES ('{id}', 'order.placed', '{{}}', 8, NULL)"
+            )))
+            .await
+            .unwrap();
+
+        let deleted = if waits {
+            let waiting = tokio::spawn(async move {
+                let deleted = discard(&mut resolver, 7, false, 1).await;
+                end(resolver, "COMMIT").await;
+                deleted
+            });
+            somebody_waits_for_a_row(&database).await;
+            end(stage, "COMMIT").await;
+            waiting.await.unwrap()
+        } else {
+            end(stage, "COMMIT").await;
+            let deleted = discard(&mut resolver, 7, true, 1).await;
+            end(resolver, "COMMIT").await;
+            deleted
+        };
+
+        assert_eq!((gone, deleted), (1, 0));
+        let left: i64 = database.one("SELECT ticket FROM holdfast.event_outbox").await;
+        assert_eq!(left, 8, "the second attempt's row is there");
+        assert_eq!(database.one::<i64>("SELECT sum(rows)::bigint FROM holdfast.outbox_tally").await, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_restage_that_comes_while_the_old_attempt_is_being_discarded_loses_nothing() {
+    // The other order: the resolver's deletion is open when the new stage wants to replace the row.
+    let database = Database::service().await;
+    let id = undecided(&database, 7).await;
+    let mut resolver = like_the_server(&database).await;
+    let mut stage = like_the_server(&database).await;
+    assert_eq!(discard(&mut resolver, 7, true, 0).await, 1);
+
+    let replacing = tokio::spawn(async move {
+        let gone: i64 = sqlx::query_scalar(query(outbox::QUERIES, "replace_rolled_back"))
+            .bind([id])
+            .bind([7_i64])
+            .bind(1_i32)
+            .fetch_one(&mut stage)
+            .await
+            .unwrap();
+        let again = stage
+            .execute(sqlx::AssertSqlSafe(format!(
+                "INSERT INTO holdfast.event_outbox (id, event_type, envelope, ticket, resolved_at)
+                 VALUES ('{id}', 'order.placed', '{{}}', 8, NULL)"
+            )))
+            .await;
+        end(stage, "COMMIT").await;
+        (gone, again.unwrap().rows_affected())
+    });
+    somebody_waits_for_a_row(&database).await;
+    end(resolver, "COMMIT").await;
+
+    assert_eq!(replacing.await.unwrap(), (0, 1));
+    assert_eq!(database.one::<i64>("SELECT sum(rows)::bigint FROM holdfast.outbox_tally").await, 1);
+}
+
+async fn somebody_waits_for_a_row(database: &Database) {
+    let sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+               AND wait_event_type = 'Lock' AND wait_event IN ('transactionid', 'tuple')";
+    holdfast_tests::wait::until_equal(
+        "a session that waits for a row",
+        Duration::from_secs(10),
+        1,
+        || async { database.one::<i64>(sql).await },
+    )
+    .await;
+}
