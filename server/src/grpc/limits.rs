@@ -1,18 +1,20 @@
-//! The codec's own size check comes before our code and answers OUT_OF_RANGE; callers are promised RESOURCE_EXHAUSTED with
-//! both sizes for whatever is too large. This layer renames that one answer.
+//! The codec's own size check comes before our code, answers OUT_OF_RANGE and names its own limit; callers are promised
+//! RESOURCE_EXHAUSTED with both sizes for whatever is too large. This layer replaces that one answer by ours.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use http::{HeaderValue, Response};
+use holdfast_proto::envelope::{MAX_REQUEST_BYTES, TooLarge};
+use http::Response;
+use tonic::{Code, Status};
 use tower::{Layer, Service};
 
-/// The message's beginning, as the codec writes it; both sizes follow.
-const OVERSIZE: &str = "Error, decoded message length too large";
-const OUT_OF_RANGE: &str = "11";
-const RESOURCE_EXHAUSTED: HeaderValue = HeaderValue::from_static("8");
+use super::Failure;
 
-/// Renames the codec's OUT_OF_RANGE for an oversized message to RESOURCE_EXHAUSTED.
+/// The message's beginning, as the codec writes it; the size that was announced follows, then the codec's limit.
+const OVERSIZE: &str = "Error, decoded message length too large";
+
+/// Replaces the codec's OUT_OF_RANGE for an oversized message by our own RESOURCE_EXHAUSTED.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RenameOversize;
 
@@ -47,17 +49,20 @@ where
         let answer = self.inner.call(request);
         Box::pin(async move {
             let mut response = answer.await?;
-            let headers = response.headers_mut();
-            let is = |name: &str, test: &dyn Fn(&str) -> bool| {
-                headers.get(name).and_then(|v| v.to_str().ok()).is_some_and(test)
-            };
-            // The text is percent-encoded on the wire: spaces and commas are not.
-            let oversize = is("grpc-status", &|s| s == OUT_OF_RANGE)
-                && is("grpc-message", &|m| m.replace("%20", " ").replace("%2C", ",").starts_with(OVERSIZE));
-            if oversize {
-                headers.insert("grpc-status", RESOURCE_EXHAUSTED);
+            if let Some(status) = Status::from_header_map(response.headers()).and_then(|s| oversize(&s)) {
+                // What cannot be written stays as the codec had it.
+                let _ = status.add_header(response.headers_mut());
             }
             Ok(response)
         })
     }
+}
+
+/// Our answer to what the codec found too large; `None` for every other status.
+fn oversize(status: &Status) -> Option<Status> {
+    let sizes = status.message().strip_prefix(OVERSIZE).filter(|_| status.code() == Code::OutOfRange)?;
+    let actual = sizes.split(|c: char| !c.is_ascii_digit()).find_map(|number| number.parse().ok())?;
+    let limit = MAX_REQUEST_BYTES;
+    // The request was not read, so its service is not known.
+    Some(Failure::TooLarge(TooLarge { field: "request".into(), actual, limit }).into_status(""))
 }

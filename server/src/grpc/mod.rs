@@ -42,14 +42,16 @@ impl Services {
         Self(Arc::new(services))
     }
 
-    /// The service of that name, or the violation or failure that a caller's name deserves.
-    fn find(&self, name: &str, violations: &mut Violations) -> Result<&ServiceHandle, Failure> {
-        if envelope::is_reserved_service(name) {
-            return Err(Failure::ReservedService);
-        }
+    /// The service of that name, or what a caller's name deserves: a violation of `service`, or that it is not known.
+    fn find(&self, name: &str) -> Result<&ServiceHandle, Failure> {
         if let Some(problem) = envelope::service_name_problem(name) {
+            let mut violations = Violations::default();
             violations.push("service", problem);
-            return Err(Failure::Invalid(std::mem::take(violations)));
+            return Err(if envelope::is_reserved_service(name) {
+                Failure::ReservedService(violations)
+            } else {
+                Failure::Invalid(violations)
+            });
         }
         self.0.get(name).ok_or(Failure::UnknownService)
     }

@@ -1,6 +1,6 @@
 //! `holdfast.v1.OutboxService`: convert, validate, hand over, answer.
 
-use holdfast_proto::envelope::{self, Limits, MAX_REQUEST_BYTES, TooLarge, Violations};
+use holdfast_proto::envelope::{self, Invalid, Limits, MAX_REQUEST_BYTES, TooLarge, Violations};
 use holdfast_proto::v1;
 use holdfast_proto::v1::outbox_service_server::OutboxService;
 use prost::Message;
@@ -10,10 +10,12 @@ use tracing::error;
 
 use super::{Failure, ServiceHandle, Services};
 use crate::lookup;
-use crate::outbox::stage::{Outcome, Refused};
+use crate::outbox::stage::Outcome;
 
 /// Validating a request of this size takes long enough to hold up other calls on the same thread.
 const BLOCKING_BYTES: usize = 256 * 1024;
+
+const TICKET_IS_MISSING: &str = "is missing: pass what SELECT holdfast.stage_ticket() returned";
 
 /// The outbox's front.
 #[derive(Clone)]
@@ -34,26 +36,48 @@ impl OutboxFront {
             return Err(Failure::TooLarge(TooLarge { field: "request".into(), actual: bytes, limit }));
         }
         let mut violations = Violations::default();
-        let service = self.services.find(&request.service, &mut violations)?.clone();
-        if request.hold.is_some() {
+        let mut refuse: fn(Violations) -> Failure = Failure::Invalid;
+        // A name that can be nobody's is a violation beside the others, which are looked for all the same.
+        let service = match self.services.find(&request.service) {
+            Ok(service) => Some(service.clone()),
+            Err(Failure::Invalid(found)) => {
+                violations.merge(found);
+                None
+            }
+            Err(Failure::ReservedService(found)) => {
+                violations.merge(found);
+                refuse = Failure::ReservedService;
+                None
+            }
+            Err(other) => return Err(other),
+        };
+        if service.is_some() && request.hold.is_some() {
             return Err(Failure::HoldUnimplemented);
         }
         let ticket = request.ticket;
+        if ticket == 0 {
+            violations.push("ticket", TICKET_IS_MISSING);
+            if service.is_some() {
+                refuse = Failure::TicketMissing;
+            }
+        }
         let judge = move || envelope::validate(&request.events, None, &Limits::default());
         let judged = if bytes > BLOCKING_BYTES {
             tokio::task::spawn_blocking(judge).await.map_err(|_| Failure::Internal)?
         } else {
             judge()
         };
-        let events = match (ticket, judged) {
-            (0, judged) => {
-                violations.push("ticket", "is missing: pass what SELECT holdfast.stage_ticket() returned");
-                if let Err(envelope::Invalid::Violations(more)) = judged {
+        let (service, events) = match (service, judged) {
+            (Some(service), Ok(events)) if violations.is_empty() => (service, events),
+            (_, Err(Invalid::TooLarge(too_large))) if violations.is_empty() => {
+                return Err(Failure::TooLarge(too_large));
+            }
+            (_, judged) => {
+                if let Err(Invalid::Violations(more)) = judged {
                     violations.merge(more);
                 }
-                return Err(Failure::TicketMissing(violations));
+                return Err(refuse(violations));
             }
-            (_, judged) => judged?,
         };
         let ids: Vec<_> = events.iter().map(|event| event.id).collect();
         let outcomes = service.stager.stage(ticket, events, bytes).await.map_err(Failure::Stage)?;
@@ -74,10 +98,10 @@ impl OutboxFront {
     }
 
     fn confirm(&self, request: &v1::ConfirmStagedRequest) -> Result<v1::ConfirmStagedResponse, Failure> {
-        let mut violations = Violations::default();
-        let service = self.services.find(&request.service, &mut violations)?;
+        let service = self.services.find(&request.service)?;
         if request.ticket == 0 {
-            violations.push("ticket", "is missing: pass what SELECT holdfast.stage_ticket() returned");
+            let mut violations = Violations::default();
+            violations.push("ticket", TICKET_IS_MISSING);
             return Err(Failure::TicketMissing(violations));
         }
         service.drain.confirmed(request.ticket);
@@ -85,9 +109,9 @@ impl OutboxFront {
     }
 
     async fn get(&self, request: &v1::GetEventRequest) -> Result<v1::GetEventResponse, Failure> {
-        let mut violations = Violations::default();
-        let service: ServiceHandle = self.services.find(&request.service, &mut violations)?.clone();
+        let service: ServiceHandle = self.services.find(&request.service)?.clone();
         let Some(id) = envelope::parse_id(&request.id) else {
+            let mut violations = Violations::default();
             violations.push("id", "must be a UUID in its hyphenated form");
             return Err(Failure::Invalid(violations));
         };
@@ -128,8 +152,12 @@ impl OutboxService for OutboxFront {
 
 /// Faults of ours are logged here, where they are handled; what callers did wrong is theirs to log.
 fn answer(failure: Failure, service: &str) -> Status {
-    if matches!(failure, Failure::Internal | Failure::Stage(Refused::NoAnswer)) {
-        error!(service.name = service, ?failure, "a call failed through a fault of the server");
+    if failure.is_fault() {
+        error!(
+            service.name = service,
+            cause = failure.cause(),
+            "a call failed through a fault of the server"
+        );
     }
     failure.into_status(service)
 }

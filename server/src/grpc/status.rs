@@ -22,8 +22,8 @@ pub enum Failure {
     TicketMissing(Violations),
     /// One size over its limit.
     TooLarge(TooLarge),
-    /// A name the server keeps for itself.
-    ReservedService,
+    /// A name the server keeps for itself; other rules may be broken, too.
+    ReservedService(Violations),
     /// Not configured.
     UnknownService,
     /// Nothing to be found under this id.
@@ -87,7 +87,10 @@ impl Failure {
         if let Some(after) = row.retry {
             details.set_retry_info(Some(after));
         }
-        if let Self::Invalid(violations) | Self::TicketMissing(violations) = &self {
+        if let Self::Invalid(violations)
+        | Self::TicketMissing(violations)
+        | Self::ReservedService(violations) = &self
+        {
             for violation in violations.listed() {
                 details.add_bad_request_violation(&violation.field, &violation.description);
             }
@@ -95,13 +98,27 @@ impl Failure {
         Status::with_error_details(row.reason.code(), row.message, details)
     }
 
+    /// Whether it is the server's own fault, which its log must explain.
+    pub(super) fn is_fault(&self) -> bool {
+        self.row().reason == ErrorReason::Internal
+    }
+
+    /// What happened, for the log: without values of rows, which a database's own text may hold.
+    pub(super) fn cause(&self) -> String {
+        match self {
+            Self::Stage(refused) => refused.to_string(),
+            Self::Read(error) => error.to_string(),
+            other => format!("{other:?}"),
+        }
+    }
+
     fn row(&self) -> Row {
         match self {
             Self::Invalid(violations) => Row::no(ErrorReason::InvalidRequest, violations.to_string()),
             Self::TicketMissing(violations) => Row::no(ErrorReason::TicketMissing, violations.to_string()),
             Self::TooLarge(too_large) => Row::no(ErrorReason::TooLarge, too_large.to_string()),
-            Self::ReservedService => {
-                Row::no(ErrorReason::ReservedService, "service: this name is the server's own")
+            Self::ReservedService(violations) => {
+                Row::no(ErrorReason::ReservedService, violations.to_string())
             }
             Self::UnknownService => {
                 Row::no(ErrorReason::UnknownService, "service: not in the server's configuration")

@@ -7,10 +7,16 @@ use holdfast_tests::{
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
+mod away;
 mod cancelled;
 mod gate;
 mod group;
+mod roles;
+mod rules;
 mod same_id;
+mod schema;
+mod sizes;
+mod values;
 
 /// Code and reason of a refusal.
 pub(crate) fn refusal<T: std::fmt::Debug>(answer: Result<T, Status>) -> (Code, String) {

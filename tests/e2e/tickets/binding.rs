@@ -91,7 +91,8 @@ async fn a_ticket_taken_in_a_released_savepoint_waits_for_the_transaction() {
         caller.sql("RELEASE SAVEPOINT s").await;
         scene.client.confirm(ticket).await;
 
-        scene.marker(None).await;
+        let later = scene.marker(None).await;
+        scene.client.wait_for_state(&later, EventState::Published).await;
         assert_eq!(scene.client.get(&event.id).await.unwrap().state(), EventState::Unresolved);
 
         if commits {

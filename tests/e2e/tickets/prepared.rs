@@ -23,7 +23,8 @@ async fn a_prepared_transaction_is_open_until_it_is_decided() {
         scene.client.confirm(ticket).await;
     }
 
-    scene.marker(None).await;
+    let later = scene.marker(None).await;
+    scene.client.wait_for_state(&later, EventState::Published).await;
     assert_eq!(reconcile(&scene.database, 3).await.unresolved, 2);
 
     caller.sql(&format!("COMMIT PREPARED 'commits_{}'", scene.database.name())).await;

@@ -1,0 +1,152 @@
+//! `deploy/postgres/roles.sql`: each group has what it needs and nothing else (design, section 12; the contract's
+//! "SECURITY DEFINER" of section 3).
+
+use std::path::Path;
+
+use holdfast_proto::v1::EventState;
+use holdfast_tests::{
+    caller::Caller,
+    client::{event, keyed},
+    database::{Database, connect},
+    scene::{SERVICE, Scene},
+};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
+
+/// Runs the script; groups and logins of the test's own, because roles are the whole cluster's.
+async fn grant(database: &Database) {
+    let name = database.name();
+    for login in ["server", "caller", "publisher"] {
+        database
+            .run(&format!(
+                "DO $$ BEGIN IF to_regrole('{name}_{login}_login') IS NULL THEN CREATE ROLE {name}_{login}_login LOGIN; END IF; END $$"
+            ))
+            .await;
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/postgres/roles.sql");
+    let mut psql = tokio::process::Command::new("psql");
+    psql.arg("-X").arg("-d").arg(database.url());
+    for role in ["server", "caller", "publisher"] {
+        psql.arg("-v").arg(format!("{role}_role={name}_{role}"));
+        psql.arg("-v").arg(format!("{role}_login={name}_{role}_login"));
+    }
+    let done = psql.arg("-f").arg(script).output().await.unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
+fn url_of(database: &Database, role: &str) -> String {
+    database.url().replace("postgres@", &format!("{}_{role}_login@", database.name()))
+}
+
+async fn denied(connection: &mut PgConnection, sql: &str) {
+    let done = connection.execute(AssertSqlSafe(sql.to_owned())).await;
+    let error = done.as_ref().err().and_then(|error| error.as_database_error());
+    assert_eq!(error.and_then(|error| error.code()).as_deref(), Some("42501"), "{sql}: {done:?}");
+}
+
+#[tokio::test]
+async fn with_the_granted_roles_alone_a_caller_stages_and_a_server_serves() {
+    let mut stage = Scene::builder().stage().await;
+    for database in [&stage.database, &stage.control] {
+        grant(database).await;
+        // Again, as after each migration.
+        grant(database).await;
+    }
+    let (service, control) = (url_of(&stage.database, "server"), url_of(&stage.control, "server"));
+    stage.config.service(SERVICE, &service).text("control", "database_url", &control);
+    let scene = stage.start().await;
+    let mut caller = Caller::connect(&url_of(&scene.database, "caller")).await;
+    let (kept, lost) = (keyed("order.placed", "k"), keyed("order.placed", "k"));
+
+    for (event, how) in [(&lost, "ROLLBACK"), (&kept, "COMMIT")] {
+        let ticket = caller.begin_with_ticket().await;
+        scene.client.stage(ticket, std::slice::from_ref(event)).await;
+        caller.sql(how).await;
+        scene.client.confirm(ticket).await;
+    }
+
+    scene.client.wait_for_state(&kept.id, EventState::Published).await;
+    super::gone(&scene.client, &lost.id).await;
+    scene.end(2).await;
+}
+
+#[tokio::test]
+async fn a_caller_takes_tickets_and_touches_no_table() {
+    let database = Database::service().await;
+    grant(&database).await;
+    let mut caller = connect(&url_of(&database, "caller")).await;
+
+    caller.execute("SELECT holdfast.stage_ticket()").await.unwrap();
+
+    for table in ["event_outbox", "ticket", "outbox_tally", "schema_migrations"] {
+        denied(&mut caller, &format!("SELECT FROM holdfast.{table}")).await;
+        denied(&mut caller, &format!("DELETE FROM holdfast.{table}")).await;
+    }
+    denied(&mut caller, "INSERT INTO holdfast.ticket (nonce) VALUES (7)").await;
+    denied(&mut caller, "INSERT INTO holdfast.event_outbox (event_type, envelope) VALUES ('a', '{}')").await;
+    denied(&mut caller, "CREATE TABLE holdfast.mine ()").await;
+    caller.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn without_a_grant_nobody_takes_tickets() {
+    let database = Database::service().await;
+    database.run(&format!("CREATE ROLE {}_nobody_login LOGIN", database.name())).await;
+    let mut nobody = connect(&url_of(&database, "nobody")).await;
+
+    denied(&mut nobody, "SELECT holdfast.stage_ticket()").await;
+
+    nobody.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_publisher_inserts_events_and_reads_none() {
+    let database = Database::service().await;
+    grant(&database).await;
+    let mut publisher = connect(&url_of(&database, "publisher")).await;
+
+    let mut tx = publisher.begin().await.unwrap();
+    holdfast_client::outbox::publish_in_tx(&mut tx, SERVICE, &event("order.placed")).await.unwrap();
+    tx.commit().await.unwrap();
+    publisher
+        .execute("INSERT INTO holdfast.event_outbox (event_type, envelope) VALUES ('order.placed', '{}')")
+        .await
+        .unwrap();
+
+    denied(&mut publisher, "SELECT FROM holdfast.event_outbox").await;
+    denied(&mut publisher, "UPDATE holdfast.event_outbox SET attempts = 0").await;
+    denied(&mut publisher, "DELETE FROM holdfast.event_outbox").await;
+    denied(&mut publisher, "SELECT holdfast.stage_ticket()").await;
+    publisher.close().await.unwrap();
+    assert_eq!(database.one::<i64>("SELECT count(*) FROM holdfast.event_outbox").await, 2);
+}
+
+#[tokio::test]
+async fn a_server_changes_rows_and_neither_tables_nor_ledgers_nor_what_is_append_only() {
+    let database = Database::control().await;
+    grant(&database).await;
+    let mut server = connect(&url_of(&database, "server")).await;
+
+    for sql in [
+        "TRUNCATE holdfast.event_outbox",
+        "DROP TABLE holdfast.event_outbox",
+        "ALTER TABLE holdfast.event_outbox ADD COLUMN x int",
+        "CREATE TABLE holdfast.mine ()",
+        "UPDATE holdfast.schema_migrations SET success = false",
+        "DELETE FROM holdfast.schema_migrations",
+        "UPDATE holdfast.control_migrations SET success = false",
+        "DELETE FROM holdfast.control_migrations",
+        "UPDATE holdfast.admin_audit SET sub = ''",
+        "DELETE FROM holdfast.admin_audit",
+        "TRUNCATE holdfast.admin_audit",
+    ] {
+        denied(&mut server, sql).await;
+    }
+    server
+        .execute(
+            "INSERT INTO holdfast.admin_audit (request_id, sub, verb, allowed, arguments)
+             VALUES ('r', 's', 'v', true, '{}')",
+        )
+        .await
+        .unwrap();
+    server.close().await.unwrap();
+}
