@@ -2,3 +2,4 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets something unexpected fails")]
 
 mod harness;
+mod kill;

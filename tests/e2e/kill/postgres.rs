@@ -1,0 +1,121 @@
+//! PostgreSQL, immediate shutdown and recovery, at every step (design, section 15, invariants 1 and 2; section 3, "a
+//! stage commits with `synchronous_commit = off` and loses nothing").
+//!
+//! Both replicas live on: what they had published and could not write down they write down afterwards, so no event
+//! comes twice. The leases outlive the tests: nothing but the recovery moves a row.
+
+use holdfast_proto::v1::Event;
+use holdfast_server::dev::{Postgres, postgres};
+use holdfast_tests::{
+    client::{Client, keyed},
+    folder,
+    services::PostgresAt,
+    wait::{self, LONG},
+};
+use tonic::Code;
+
+use super::{
+    stand::{Place, Setup, Stand},
+    steps::{Play, Step, TYPE},
+};
+
+/// What the servers say about a database that went and came back.
+const AWAY: [&str; 3] = [
+    "service database cannot be drained",
+    "resolver cannot reach its database",
+    "outcomes cannot be written; they are kept and tried again",
+];
+
+/// One shutdown at each of `steps`; `acknowledged`: the caller's COMMIT was answered before.
+async fn shut_down(steps: &[Step], acknowledged: bool) {
+    let folder = folder::scratch();
+    // No fsync: what is killed is a process, never the machine; what it had not written is lost all the same.
+    let options = postgres::Options::new(folder.path()).setting("fsync = off");
+    let mut postgres = Postgres::start(options).await.unwrap();
+    let setup = Setup { postgres: PostgresAt { port: postgres.port() }, ..Setup::shared(false) };
+    let mut stand = Stand::start(setup).await;
+    AWAY.iter().for_each(|line| stand.logs.expect(line));
+    for step in steps {
+        let key = format!("{step:?}");
+        let mut play = Play::freeze(&mut stand, 0, *step, &key).await;
+
+        postgres.kill_immediate().await.unwrap();
+        postgres.start_again().await.unwrap();
+        stand.thaw().await;
+
+        let place = stand.place();
+        let client = stand.front_client(place);
+        if matches!(step, Step::StageRuns | Step::StageCommits | Step::CallerCommits) {
+            play.caller.answer().await.unwrap_err();
+        }
+        assert_eq!(play.has_row(place).await, acknowledged, "{step:?}");
+        if !acknowledged {
+            play.caller.try_step(&serde_json::json!({"sql": "COMMIT"})).await.unwrap_err();
+        }
+        let [one, two] = play.events.map(|id| id.to_string());
+        if !acknowledged {
+            let marker = whole_transaction(place, &client, &[keyed(TYPE, &key)]).await;
+            stand.consumer.wait_for_ids(&marker, LONG).await;
+            for id in [&one, &two] {
+                place.is(id, "none").await;
+                assert_eq!(stand.deliveries(id), 0, "{step:?}");
+            }
+            // The service runs its whole transaction again, with the same ids.
+            let again = [&one, &two].map(|id| Event { id: id.clone(), ..keyed(TYPE, &key) });
+            whole_transaction(place, &client, &again).await;
+        }
+        let marker = whole_transaction(place, &client, &[keyed(TYPE, &key)]).await.remove(0);
+        stand.consumer.wait_for_ids(&[&one, &two, &marker], LONG).await;
+        stand.first_came_in_order(&[one.clone(), two.clone(), marker.clone()]);
+        for id in [&one, &two, &marker] {
+            place.is(id, "published").await;
+            assert_eq!(stand.deliveries(id), 1, "{step:?}");
+        }
+    }
+    stand.standby.sigcont();
+    let census = stand.place().settled().await;
+    let each = if acknowledged { 3 } else { 4 };
+    let published = i64::try_from(steps.len() * each).unwrap();
+    assert_eq!((census.published, census.rows), (published, published), "{census:?}");
+    stand.end().await;
+}
+
+/// One transaction that stages and commits, begun anew until its stage is answered: the server needs a moment to find its
+/// database again. Returns the ids.
+async fn whole_transaction(place: &Place, client: &Client, events: &[Event]) -> Vec<String> {
+    wait::until("a stage after the shutdown", LONG, || async {
+        let mut caller = holdfast_tests::caller::Caller::connect(&place.database.url()).await;
+        let ticket = caller.begin_with_ticket().await;
+        let staged = client.try_stage(ticket, events).await;
+        if staged.is_ok() {
+            caller.commit().await;
+            client.confirm(ticket).await;
+        }
+        caller.close().await;
+        staged.map(drop).map_err(|status| {
+            assert!(matches!(status.code(), Code::Unavailable | Code::Aborted), "{status}");
+            status
+        })
+    })
+    .await;
+    events.iter().map(|event| event.id.clone()).collect()
+}
+
+#[tokio::test]
+async fn an_immediate_shutdown_before_the_callers_commit_leaves_nothing_and_the_transaction_can_be_repeated()
+{
+    use Step::{CallerCommits, StageCommits, StageRuns, Staged};
+    shut_down(&[StageRuns, StageCommits, Staged, CallerCommits], false).await;
+}
+
+#[tokio::test]
+async fn an_immediate_shutdown_after_an_acknowledged_commit_loses_and_repeats_nothing_before_the_publish() {
+    use Step::{ClaimCommits, ClaimRuns, Claimed, Committed};
+    shut_down(&[Committed, ClaimRuns, ClaimCommits, Claimed], true).await;
+}
+
+#[tokio::test]
+async fn an_immediate_shutdown_after_the_publish_loses_and_repeats_nothing() {
+    use Step::{Published, StampCommits, StampRuns};
+    shut_down(&[Published, StampRuns, StampCommits], true).await;
+}
