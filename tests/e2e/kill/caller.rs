@@ -38,15 +38,15 @@ async fn killed(steps: &[Step], delivered: bool) {
         }
         assert_eq!(play.has_row(place).await, delivered, "{step:?}");
         if delivered {
-            stand.first_came_in_order(&[one, two, marker]);
+            stand.first_came_in_order(&[play.before, one, two, marker]);
         }
     }
     stand.standby.sigcont();
     let census = stand.place().settled().await;
     let plays = i64::try_from(steps.len()).unwrap();
-    let published = if delivered { 3 * plays } else { plays };
+    let published = if delivered { 4 * plays } else { 2 * plays };
     assert_eq!((census.published, census.rows), (published, published), "{census:?}");
-    assert_eq!(census.gone.values().sum::<i64>(), 3 * plays - published, "{census:?}");
+    assert_eq!(census.gone.values().sum::<i64>(), 4 * plays - published, "{census:?}");
     stand.end().await;
 }
 

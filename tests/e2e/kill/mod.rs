@@ -14,9 +14,12 @@
 //! transaction that did not commit, first deliveries of a key in order, and the outbox reconciled (invariant 2).
 
 mod gate;
+mod load;
 mod stand;
 mod steps;
 
 mod caller;
+mod load_postgres;
+mod load_server;
 mod postgres;
 mod server;

@@ -20,10 +20,6 @@ const MAYBE_AGAIN: RangeInclusive<usize> = 1..=2;
 /// `answer`: what the repeated stage is told, where the kill left it unanswered.
 async fn killed(step: Step, answer: Option<&str>, comes: [RangeInclusive<usize>; 2]) {
     let mut stand = Stand::start(Setup::shared(true)).await;
-    let before = stand.commit(stand.place(), &stand.front_client(stand.place()), &keyed(TYPE, "k")).await;
-    stand.consumer.wait_for_ids(&[&before], LONG).await;
-    // Stamped, too: a confirm of it must not come late and be held at the step.
-    stand.place().is(&before, "published").await;
     let mut late = Companion::stage(&stand, stand.place(), "k").await;
     let mut doomed = Companion::stage(&stand, stand.place(), "k").await;
     let mut play = Play::freeze(&mut stand, 0, step, "k").await;
@@ -58,11 +54,11 @@ async fn killed(step: Step, answer: Option<&str>, comes: [RangeInclusive<usize>;
     for (id, range) in [&one, &two].into_iter().zip(comes) {
         assert!(range.contains(&stand.deliveries(id)), "{step:?}: {id} came {} times", stand.deliveries(id));
     }
-    for id in [&before, &late, &marker] {
+    for id in [&play.before, &late, &marker] {
         assert_eq!(stand.deliveries(id), 1);
     }
     stand.first_came_in_order(&[late, marker.clone()]);
-    stand.first_came_in_order(&[before, one, two, marker]);
+    stand.first_came_in_order(&[play.before, one, two, marker]);
     stand.end().await;
 }
 

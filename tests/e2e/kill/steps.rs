@@ -53,6 +53,8 @@ pub(super) struct Play {
     pub ticket: i64,
     /// The row of the caller's own, which exists exactly if its transaction committed.
     pub row: Uuid,
+    /// An event of the same key that went all the way before; since then the front has a channel to publish on.
+    pub before: String,
     pub events: [Uuid; 2],
 }
 
@@ -79,6 +81,9 @@ impl Play {
     pub(super) async fn freeze(stand: &mut Stand, at: usize, step: Step, key: &str) -> Self {
         let place = &stand.places[at];
         let database = &place.database;
+        let before = stand.commit(place, &stand.front_client(place), &keyed(TYPE, key)).await;
+        // Stamped, too: its confirm must not be what is held at the step.
+        place.is(&before, "published").await;
         let mut caller = stand.caller(place);
         let (row, events) = (Uuid::now_v7(), [Uuid::now_v7(), Uuid::now_v7()]);
         caller.begin().await;
@@ -120,7 +125,7 @@ impl Play {
             caller.commit().await;
             caller.step(&json!("confirm")).await;
         }
-        let play = Self { step, key: key.to_owned(), caller, ticket, row, events };
+        let play = Self { step, key: key.to_owned(), caller, ticket, row, before, events };
         let place = &stand.places[at];
         if let Some(gate) = gate {
             gate::somebody_waits(&place.database, gate).await;
