@@ -18,8 +18,10 @@ mod load;
 mod stand;
 mod steps;
 
+mod broker;
 mod caller;
 mod load_postgres;
 mod load_server;
 mod postgres;
+mod replicas;
 mod server;

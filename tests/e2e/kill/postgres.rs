@@ -20,12 +20,14 @@ use super::{
 };
 
 /// What the servers say about a database that went and came back.
-pub(super) const AWAY: [&str; 4] = [
+pub(super) const AWAY: [&str; 5] = [
     "service database cannot be drained",
     "resolver cannot reach its database",
     "outcomes cannot be written; they are kept and tried again",
     // The pool's own words about connections that it throws away.
     "sqlx_core::pool::connection",
+    // Told to the test's own callers.
+    "terminating connection due to immediate shutdown command",
 ];
 
 /// One shutdown at each of `steps`; `acknowledged`: the caller's COMMIT was answered before.

@@ -86,7 +86,7 @@ pub(super) struct Stand {
     pub places: Vec<Place>,
     pub logs: Logs,
     _control: Database,
-    pub vhost: Vhost,
+    _vhost: Vhost,
 }
 
 impl Stand {
@@ -121,8 +121,8 @@ impl Stand {
         front_config.text("broker", "url", &vhost.url_through(proxy.port()));
         let (front, standby) =
             tokio::join!(ServerProcess::start(&front_config), ServerProcess::start(&standby_config));
-        let _control = control;
-        Self { front, standby, consumer, proxy, front_config, standby_config, places, logs, _control, vhost }
+        let (_control, _vhost) = (control, vhost);
+        Self { front, standby, consumer, proxy, front_config, standby_config, places, logs, _control, _vhost }
     }
 
     /// Stops the standby where it holds nothing. (Stopped in a transaction it would keep its locks, the drain lock

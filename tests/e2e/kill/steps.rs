@@ -79,11 +79,29 @@ impl Companion {
 impl Play {
     /// Brings two events of a new transaction to a step, by way of the front, and leaves everything standing there.
     pub(super) async fn freeze(stand: &mut Stand, at: usize, step: Step, key: &str) -> Self {
+        let before = Self::go_before(stand, at, key).await;
+        Self::freeze_behind(stand, at, step, key, before).await
+    }
+
+    /// An event that goes all the way.
+    pub(super) async fn go_before(stand: &Stand, at: usize, key: &str) -> String {
         let place = &stand.places[at];
-        let database = &place.database;
         let before = stand.commit(place, &stand.front_client(place), &keyed(TYPE, key)).await;
         // Stamped, too: its confirm must not be what is held at the step.
         place.is(&before, "published").await;
+        before
+    }
+
+    /// [`Play::freeze`] for when the proxy holds things already: `before` went all the way earlier.
+    pub(super) async fn freeze_behind(
+        stand: &mut Stand,
+        at: usize,
+        step: Step,
+        key: &str,
+        before: String,
+    ) -> Self {
+        let place = &stand.places[at];
+        let database = &place.database;
         let mut caller = stand.caller(place);
         let (row, events) = (Uuid::now_v7(), [Uuid::now_v7(), Uuid::now_v7()]);
         caller.begin().await;
