@@ -1,20 +1,18 @@
 //! PostgreSQL shut down at once under a steady load, three times (design, section 15, invariant 1; section 3, "12
 //! immediate shutdowns … 17,193 commits, none without its stage").
 
-use holdfast_server::dev::{Postgres, postgres};
 use holdfast_tests::{folder, services::PostgresAt};
 
 use super::{
     load::Load,
-    postgres::AWAY,
+    postgres::{AWAY, start},
     stand::{Setup, Stand},
 };
 
 #[tokio::test]
 async fn immediate_shutdowns_under_load_lose_no_acknowledged_commit() {
     let folder = folder::scratch();
-    let options = postgres::Options::new(folder.path()).setting("fsync = off");
-    let mut postgres = Postgres::start(options).await.unwrap();
+    let mut postgres = start(folder.path()).await;
     let setup = Setup { postgres: PostgresAt { port: postgres.port() }, ..Setup::shared(true) };
     let stand = Stand::start_both(setup).await;
     AWAY.iter().for_each(|line| stand.logs.expect(line));

@@ -4,9 +4,12 @@
 //! Both replicas live on: what they had published and could not write down they write down afterwards, so no event
 //! comes twice. The leases outlive the tests: nothing but the recovery moves a row.
 
+use std::path::Path;
+
 use holdfast_proto::v1::Event;
 use holdfast_server::dev::{Postgres, postgres};
 use holdfast_tests::{
+    caller::Caller,
     client::{Client, keyed},
     folder,
     services::PostgresAt,
@@ -30,12 +33,17 @@ pub(super) const AWAY: [&str; 5] = [
     "terminating connection due to immediate shutdown command",
 ];
 
+/// A private one. What it had not written is lost with it, and it writes nothing by itself: a commit that should have
+/// been flushed and was not shows. (No fsync: what is killed is a process, never the machine.)
+pub(super) async fn start(folder: &Path) -> Postgres {
+    let options = postgres::Options::new(folder).setting("fsync = off").setting("wal_writer_delay = 10s");
+    Postgres::start(options).await.unwrap()
+}
+
 /// One shutdown at each of `steps`; `acknowledged`: the caller's COMMIT was answered before.
 async fn shut_down(steps: &[Step], acknowledged: bool) {
     let folder = folder::scratch();
-    // No fsync: what is killed is a process, never the machine; what it had not written is lost all the same.
-    let options = postgres::Options::new(folder.path()).setting("fsync = off");
-    let mut postgres = Postgres::start(options).await.unwrap();
+    let mut postgres = start(folder.path()).await;
     let setup = Setup { postgres: PostgresAt { port: postgres.port() }, ..Setup::shared(false) };
     let mut stand = Stand::start(setup).await;
     AWAY.iter().for_each(|line| stand.logs.expect(line));
@@ -88,7 +96,7 @@ async fn shut_down(steps: &[Step], acknowledged: bool) {
 /// database again. Returns the ids.
 async fn whole_transaction(place: &Place, client: &Client, events: &[Event]) -> Vec<String> {
     wait::until("a stage after the shutdown", LONG, || async {
-        let mut caller = holdfast_tests::caller::Caller::connect(&place.database.url()).await;
+        let mut caller = Caller::connect(&place.database.url()).await;
         let ticket = caller.begin_with_ticket().await;
         let staged = client.try_stage(ticket, events).await;
         if staged.is_ok() {
@@ -122,4 +130,34 @@ async fn an_immediate_shutdown_after_an_acknowledged_commit_loses_and_repeats_no
 async fn an_immediate_shutdown_after_the_publish_loses_and_repeats_nothing() {
     use Step::{Published, StampCommits, StampRuns};
     shut_down(&[Published, StampRuns, StampCommits], true).await;
+}
+
+#[tokio::test]
+async fn what_was_published_is_durable_even_if_its_caller_commits_asynchronously() {
+    let folder = folder::scratch();
+    let mut postgres = start(folder.path()).await;
+    let setup = Setup { postgres: PostgresAt { port: postgres.port() }, ..Setup::shared(false) };
+    let stand = Stand::start(setup).await;
+    AWAY.iter().for_each(|line| stand.logs.expect(line));
+    let place = stand.place();
+    let client = stand.front_client(place);
+    let mut caller = Caller::connect(&place.database.url()).await;
+    caller.sql("SET synchronous_commit = off").await;
+    let ticket = caller.begin_with_ticket().await;
+    caller.row("its own").await;
+    let sent = keyed(TYPE, "k");
+    client.stage(ticket, std::slice::from_ref(&sent)).await;
+    caller.commit().await;
+    client.confirm(ticket).await;
+    stand.consumer.wait_for_ids(&[&sent.id], LONG).await;
+
+    postgres.kill_immediate().await.unwrap();
+    postgres.start_again().await.unwrap();
+
+    assert_eq!(place.database.one::<i64>("SELECT count(*) FROM app_rows").await, 1);
+    place.is(&sent.id, "published").await;
+    stand.standby.sigcont();
+    assert_eq!(place.settled().await.published, 1);
+    assert_eq!(stand.deliveries(&sent.id), 1);
+    stand.end().await;
 }
