@@ -93,9 +93,9 @@ CREATE TABLE holdfast.event_outbox (
 );
 
 CREATE INDEX idx_event_outbox_pending ON holdfast.event_outbox (created_at) WHERE published_at IS NULL;
--- The resolver's path: tickets to be asked; and, before a row leaves, the undecided rows of its key.
+-- The resolver's path: tickets to be asked; and, before a row leaves, the undecided tickets of its key.
 CREATE INDEX event_outbox_unresolved ON holdfast.event_outbox (ticket) WHERE ticket IS NOT NULL;
-CREATE INDEX event_outbox_unresolved_key ON holdfast.event_outbox (ordering_key, seq) WHERE ticket IS NOT NULL;
+CREATE INDEX event_outbox_unresolved_key ON holdfast.event_outbox (ordering_key, ticket) WHERE ticket IS NOT NULL;
 -- The claim's path. Held, parked, backing off, unresolved and set-aside rows are not in it.
 CREATE INDEX event_outbox_fresh ON holdfast.event_outbox (seq)
     WHERE admitted_at IS NULL AND ticket IS NULL AND hold_operation_id IS NULL AND parked_at IS NULL
