@@ -12,7 +12,7 @@ WITH skipping AS MATERIALIZED (
 ), gone AS (
     DELETE FROM holdfast.event_outbox AS o
     USING (SELECT * FROM skipping UNION ALL SELECT * FROM waiting) AS decided
-    WHERE o.id = decided.id AND o.ticket = decided.ticket
+    WHERE o.id = decided.id AND o.ticket IS NOT DISTINCT FROM decided.ticket
     RETURNING o.id
 ), counted AS (
     INSERT INTO holdfast.outbox_tally AS t (reason, slot, rows)

@@ -13,4 +13,4 @@ WITH skipping AS MATERIALIZED (
 UPDATE holdfast.event_outbox AS o
 SET ticket = NULL, resolved_at = now()
 FROM (SELECT * FROM skipping UNION ALL SELECT * FROM waiting) AS decided
-WHERE o.id = decided.id AND o.ticket = decided.ticket
+WHERE o.id = decided.id AND o.ticket IS NOT DISTINCT FROM decided.ticket

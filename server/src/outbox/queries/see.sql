@@ -12,14 +12,14 @@ WITH fresh AS MATERIALIZED (
 ), due AS MATERIALIZED (
     SELECT id, seq, ordering_key, pg_column_size(envelope) AS size
     FROM holdfast.event_outbox
-    WHERE next_attempt_at <= now() AND published_at IS NULL AND admitted_at IS NOT NULL AND ticket IS NULL
-      AND hold_operation_id IS NULL AND parked_at IS NULL AND claimed_at IS NULL
+    WHERE next_attempt_at <= now() AND admitted_at IS NOT NULL
+      AND num_nonnulls(published_at, ticket, hold_operation_id, parked_at, claimed_at) = 0
     ORDER BY next_attempt_at LIMIT $2 FOR UPDATE SKIP LOCKED
 ), hinted AS MATERIALIZED (
     SELECT id, seq, ordering_key, pg_column_size(envelope) AS size
     FROM holdfast.event_outbox
-    WHERE ticket = ANY ($1::bigint[]) AND admitted_at IS NULL AND hold_operation_id IS NULL AND parked_at IS NULL
-      AND published_at IS NULL
+    WHERE ticket = ANY ($1::bigint[])
+      AND num_nonnulls(admitted_at, published_at, hold_operation_id, parked_at, claimed_at) = 0
     ORDER BY seq LIMIT $2 FOR UPDATE SKIP LOCKED
 ), seen AS MATERIALIZED (
     SELECT * FROM fresh UNION ALL SELECT * FROM due UNION ALL SELECT * FROM hinted
