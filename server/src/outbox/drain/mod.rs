@@ -21,7 +21,7 @@ use tokio::sync::{Mutex, Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::backoff::Backoff;
 use crate::broker::{Publisher, Weather};
@@ -195,6 +195,9 @@ struct Desk<P> {
     /// Publishes lost in a row while the weather was fair; the channel is the trouble then.
     losses: u32,
     settle_failures: u32,
+    /// Most outcomes of one settle: halved while the database refuses, so that one row cannot keep the others from being
+    /// written down.
+    settle_at_most: usize,
     failing: bool,
 }
 
@@ -234,6 +237,7 @@ impl<P: Publisher> Desk<P> {
             next_settle: now,
             losses: 0,
             settle_failures: 0,
+            settle_at_most: usize::MAX,
             failing: false,
         }
     }
@@ -242,9 +246,14 @@ impl<P: Publisher> Desk<P> {
         *self.weather.borrow() == Weather::Fair
     }
 
-    /// Rows claimed and not settled: on the wire, waiting to be settled, or being settled.
+    /// How many more rows may be claimed before some of those in flight are settled.
     fn room(&self) -> usize {
         self.shared.options.window.saturating_sub(self.flight.unsettled())
+    }
+
+    /// Whether a pass may claim: the broker takes messages, and there is room for enough rows to be worth one.
+    fn can_claim(&self) -> bool {
+        self.fair() && self.room() >= (self.shared.options.window / 4).max(1)
     }
 
     fn start_what_can(&mut self) {
@@ -264,9 +273,7 @@ impl<P: Publisher> Desk<P> {
             }
             return;
         }
-        // A pass that could claim only a few rows would cost as much as one that claims many.
-        let enough = self.room() >= (self.shared.options.window / 4).max(1);
-        if enough && (self.want_pass || !due.is_empty()) {
+        if self.can_claim() && (self.want_pass || !due.is_empty()) {
             let order = pass::Order {
                 tickets: due,
                 rows: self.room().min(self.shared.options.batch),
@@ -287,7 +294,8 @@ impl<P: Publisher> Desk<P> {
     }
 
     fn start_settle(&mut self) {
-        let batch = std::mem::take(&mut self.done);
+        let rest = self.done.split_off(self.done.len().min(self.settle_at_most));
+        let batch = std::mem::replace(&mut self.done, rest);
         let shared = self.shared.clone();
         let first = self.settle_failures == 0;
         self.settling = Some(tokio::spawn(async move {
@@ -322,6 +330,7 @@ impl<P: Publisher> Desk<P> {
         match settled.outcome {
             Ok(report) => {
                 self.settle_failures = 0;
+                self.settle_at_most = self.settle_at_most.saturating_mul(2);
                 self.flight.settled(report.rows);
                 self.want_pass |= report.promoted > 0 || report.given_back > 0;
                 self.housekeeping |= !report.locked;
@@ -331,8 +340,25 @@ impl<P: Publisher> Desk<P> {
                 self.settle_failures = self.settle_failures.saturating_add(1);
                 self.complain(&error, "outcomes cannot be written; they are kept and tried again");
                 self.next_settle = Instant::now() + SETTLE_PAUSE.after(self.settle_failures);
-                let newer = std::mem::replace(&mut self.done, settled.left);
-                self.done.extend(newer);
+                let refused = matches!(error.kind, db::Kind::Refused | db::Kind::Other);
+                match settled.left.as_slice() {
+                    [row] if refused => {
+                        error!(
+                            service.name = %self.shared.options.service,
+                            event.id = %row.id,
+                            %error,
+                            "the database refuses this row's outcome; it is left to its lease"
+                        );
+                        self.flight.settled(1);
+                    }
+                    rows => {
+                        if refused {
+                            self.settle_at_most = rows.len().div_ceil(2);
+                        }
+                        let newer = std::mem::replace(&mut self.done, settled.left);
+                        self.done.extend(newer);
+                    }
+                }
             }
         }
         // A full window may have been what a pass waited for.
@@ -354,6 +380,10 @@ impl<P: Publisher> Desk<P> {
                 self.schedule.forget(&report.decided);
                 self.schedule.open(now, &report.undecided);
                 self.want_pass |= report.more;
+                if report.more {
+                    // A decided ticket may have more rows than the pass took along.
+                    self.resolver.ask(report.decided);
+                }
                 self.flight.launch(report.claimed, report.started);
             }
             Err(error) => {
@@ -388,15 +418,15 @@ impl<P: Publisher> Desk<P> {
         let mut at = self.next_poll;
         if self.passing.is_none() {
             at = self.schedule.next().map_or(at, |next| at.min(next.max(self.not_before)));
-            if self.want_pass {
+            // Foul weather and a full window end by events of their own.
+            if self.want_pass && self.can_claim() {
                 at = at.min(self.not_before);
             }
         }
         if self.settling.is_none() && !self.done.is_empty() {
             at = at.min(self.next_settle);
         }
-        // Never in the past for long: a full window or foul weather is ended by an event of its own.
-        at.max(Instant::now() + Duration::from_millis(1))
+        at
     }
 
     fn tick(&mut self) {
