@@ -1,6 +1,8 @@
 //! The end-to-end tests, one binary; `./x test` runs it with the servers it needs.
 #![expect(clippy::unwrap_used, reason = "a test that meets something unexpected fails")]
 
+mod hands_on;
 mod harness;
+mod kill;
 mod staging;
 mod tickets;

@@ -47,6 +47,9 @@ fn tally_slot() -> i32 {
     rand::random_range(0..TALLY_SLOTS)
 }
 
+/// Rows decided in one transaction: it must stay far below its time limits.
+pub(super) const DECIDED_PER_TX: u64 = 5_000;
+
 /// What to do about rows that another transaction has locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Busy {
@@ -68,13 +71,21 @@ pub(super) async fn naming(conn: &mut PgConnection, tickets: &[i64]) -> Result<V
     Ok(sqlx::query_scalar(NAMING).bind(tickets).fetch_all(conn).await?)
 }
 
+/// At most [`DECIDED_PER_TX`] rows; as many as that means that there may be more.
 pub(super) async fn keep(conn: &mut PgConnection, committed: &[i64], busy: Busy) -> Result<u64, db::Error> {
     if committed.is_empty() {
         return Ok(0);
     }
-    Ok(sqlx::query(KEEP).bind(committed).bind(busy == Busy::Skip).execute(conn).await?.rows_affected())
+    Ok(sqlx::query(KEEP)
+        .bind(committed)
+        .bind(busy == Busy::Skip)
+        .bind(i64::try_from(DECIDED_PER_TX).unwrap_or(i64::MAX))
+        .execute(conn)
+        .await?
+        .rows_affected())
 }
 
+/// As [`keep`].
 pub(super) async fn discard_rolled_back(
     conn: &mut PgConnection,
     rolled_back: &[i64],
@@ -86,6 +97,7 @@ pub(super) async fn discard_rolled_back(
     let gone: i64 = sqlx::query_scalar(DISCARD_ROLLED_BACK)
         .bind(rolled_back)
         .bind(busy == Busy::Skip)
+        .bind(i64::try_from(DECIDED_PER_TX).unwrap_or(i64::MAX))
         .bind(tally_slot())
         .fetch_one(conn)
         .await?;

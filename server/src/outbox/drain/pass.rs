@@ -160,12 +160,14 @@ async fn claim(
     }
     report.more |= candidates.len() >= order.rows;
     let earlier = tickets::judge_free(tx.conn(), &free).await?;
-    sql::keep(tx.conn(), &earlier.committed, Busy::Wait).await?;
-    counted.discarded += sql::discard_rolled_back(tx.conn(), &earlier.rolled_back, Busy::Wait).await?;
+    let kept = sql::keep(tx.conn(), &earlier.committed, Busy::Wait).await?;
+    let discarded = sql::discard_rolled_back(tx.conn(), &earlier.rolled_back, Busy::Wait).await?;
+    counted.discarded += discarded;
     counted.discarded += sql::discard_rolled_back(tx.conn(), &verdicts.rolled_back, Busy::Skip).await?;
-    report.more |= !earlier.committed.is_empty();
-    if free.len() >= tickets::MAX_FREE_PER_TX {
-        // There may be decided rows before these that were not asked: their keys wait for the next pass.
+    report.more |= kept > 0;
+    let decided_all = kept.max(discarded) < sql::DECIDED_PER_TX;
+    if free.len() >= tickets::MAX_FREE_PER_TX || !decided_all {
+        // There may be decided rows before these that were not asked or written: their keys wait for the next pass.
         candidates.retain(|c| !c.keyed);
         report.more = true;
     }
