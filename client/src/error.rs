@@ -135,7 +135,7 @@ impl From<Status> for Error {
 
 /// The chain of causes of a status.
 fn causes(status: &Status) -> impl Iterator<Item = &(dyn StdError + 'static)> {
-    std::iter::successors(status.source(), |cause| cause.source())
+    std::iter::successors(status.source(), |cause| (**cause).source())
 }
 
 impl fmt::Display for Error {

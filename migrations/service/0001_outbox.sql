@@ -107,6 +107,10 @@ CREATE INDEX event_outbox_line ON holdfast.event_outbox (ordering_key, seq)
     WHERE ticket IS NULL AND hold_operation_id IS NULL AND published_at IS NULL;
 CREATE INDEX event_outbox_in_flight ON holdfast.event_outbox (ordering_key, claimed_at)
     WHERE claimed_at IS NOT NULL AND published_at IS NULL;
+-- Followers set aside; the sweep for missed promotions walks their keys and no others.
+CREATE INDEX event_outbox_aside ON holdfast.event_outbox (ordering_key)
+    WHERE admitted_at IS NOT NULL AND claimed_at IS NULL AND next_attempt_at IS NULL AND parked_at IS NULL
+      AND published_at IS NULL;
 -- Fronts whose end went through without the service's lock; the next pass looks at their followers.
 CREATE INDEX event_outbox_ended ON holdfast.event_outbox (ordering_key) WHERE is_head AND claimed_at IS NULL;
 

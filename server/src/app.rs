@@ -95,9 +95,9 @@ pub async fn start(config: Config) -> anyhow::Result<Running> {
         pools.push(handle.pool.clone());
         handles.insert(name.clone(), handle);
     }
-    let own = drain::Options::new(crate::BUILT_IN_SERVICE.into(), instance.clone());
+    let own = drain::Options::new(envelope::BUILT_IN_SERVICE.into(), instance.clone());
     let control = config.control.expose();
-    let own = wiring.service(crate::BUILT_IN_SERVICE, control, CONTROL_CONNECTIONS, own, &stop, &tasks)?;
+    let own = wiring.service(envelope::BUILT_IN_SERVICE, control, CONTROL_CONNECTIONS, own, &stop, &tasks)?;
     pools.push(own.pool);
 
     serve(listener, local_addr, Services::new(handles), &stop, &tasks).await?;

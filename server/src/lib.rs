@@ -1,8 +1,5 @@
 //! Holdfast's server. `main.rs` and [`app`] wire it; `ARCHITECTURE.md` is the map, `tests/layering.rs` holds the levels.
 
-/// The control database's own outbox, drained like any service's; callers cannot stage for it.
-pub const BUILT_IN_SERVICE: &str = "holdfast-control";
-
 pub mod app;
 pub mod backoff;
 pub mod broker;

@@ -17,7 +17,6 @@ use uuid::Uuid;
 /// let event = event("order.placed").subject("o-1").json_text(r#"{"total":"9.90"}"#).build();
 /// assert_eq!(event.id.len(), 36);
 /// ```
-#[must_use]
 pub fn event(event_type: impl Into<String>) -> EventBuilder {
     let event =
         v1::Event { id: Uuid::now_v7().to_string(), r#type: event_type.into(), ..v1::Event::default() };

@@ -32,8 +32,11 @@ pub use violation::{
     Invalid, MAX_LISTED, MAX_LISTED_BYTES, MAX_MESSAGE_BYTES, TooLarge, Violation, Violations,
 };
 
-/// Names that no service may have: they would collide with the first word of a scope.
-const RESERVED_SERVICES: [&str; 2] = ["holdfast", "payload"];
+/// The control database's own outbox, drained like any service's; callers cannot stage for it.
+pub const BUILT_IN_SERVICE: &str = "holdfast-control";
+
+/// Names that no service may have: they would collide with the first word of a scope, or are the server's own.
+const RESERVED_SERVICES: [&str; 3] = ["holdfast", "payload", BUILT_IN_SERVICE];
 
 /// What the `source` of every event of a service begins with; the rest is the service's name.
 const SOURCE_PREFIX: &str = "/holdfast/";
@@ -45,7 +48,7 @@ pub fn source(service: &str) -> String {
     format!("{SOURCE_PREFIX}{service}")
 }
 
-/// Whether a name is kept by the server for itself (`holdfast`, `payload`).
+/// Whether a name is kept by the server for itself (`holdfast`, `payload`, `holdfast-control`).
 #[must_use]
 pub fn is_reserved_service(name: &str) -> bool {
     RESERVED_SERVICES.contains(&name)

@@ -19,7 +19,7 @@ use super::Weather;
 use crate::backoff::Backoff;
 use crate::metrics::Metrics;
 
-const RECONNECT: Backoff = Backoff { base: Duration::from_millis(100), cap: Duration::from_secs(10) };
+const RECONNECT: Backoff = Backoff { base: Duration::from_millis(100), cap: Duration::from_secs(5) };
 
 /// How to reach the broker.
 #[derive(Clone)]

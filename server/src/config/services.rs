@@ -69,9 +69,6 @@ pub(super) fn check(services: &BTreeMap<String, Service>, control: &Secret, erro
         if let Some(problem) = envelope::service_name_problem(name) {
             errors.push(&field, problem);
         }
-        if name == crate::BUILT_IN_SERVICE {
-            errors.push(&field, "is the server's own");
-        }
         if service.max_connections < 4 {
             errors.push(
                 &format!("{field}.max_connections"),

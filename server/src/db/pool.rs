@@ -10,7 +10,7 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions, Executor};
 
-use super::{Begin, Error, Tx};
+use super::{Begin, Error, Kind, Tx};
 
 /// How to reach one database.
 #[derive(Clone)]
@@ -62,10 +62,21 @@ impl Pool {
 
     /// Begins a transaction of the given kind.
     ///
+    /// After a restart or fail-over of the database every idle connection is dead, or leads to a server that refuses
+    /// writes. A BEGIN that fails on one has done nothing, so the next one is tried, each once and a new one at last.
+    ///
     /// # Errors
     /// No connection in time, or the server refused.
     pub async fn begin(&self, kind: Begin) -> Result<Tx, Error> {
-        Tx::begin(self.inner.acquire().await?, kind).await
+        let mut stale = self.inner.options().get_max_connections();
+        loop {
+            match Tx::begin(self.inner.acquire().await?, kind).await {
+                Err(error) if stale > 0 && matches!(error.kind, Kind::Unavailable | Kind::ReadOnly) => {
+                    stale -= 1
+                }
+                begun => return begun,
+            }
+        }
     }
 
     /// One connection for autocommitted reads.

@@ -46,6 +46,7 @@ watcher=$!
 exec >/dev/null 3<&-
 wait "$server"; status=$?
 kill -s KILL "$watcher" 2>/dev/null
+wait "$watcher" 2>/dev/null
 exit "$status"
 "#;
 

@@ -44,8 +44,7 @@ impl Services {
 
     /// The service of that name, or the violation or failure that a caller's name deserves.
     fn find(&self, name: &str, violations: &mut Violations) -> Result<&ServiceHandle, Failure> {
-        // The control database's outbox is the server's own.
-        if envelope::is_reserved_service(name) || name == crate::BUILT_IN_SERVICE {
+        if envelope::is_reserved_service(name) {
             return Err(Failure::ReservedService);
         }
         if let Some(problem) = envelope::service_name_problem(name) {

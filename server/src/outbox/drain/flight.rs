@@ -144,7 +144,7 @@ impl<P: Publisher> Wire<P> {
             event_type: row.event_type.clone(),
             message_id: row.id.to_string(),
             app_id: self.service.clone(),
-            timestamp: row.created_at.unsigned_abs(),
+            timestamp: u64::try_from(row.created_at).unwrap_or(0),
             traceparent: row.traceparent.take(),
             tracestate: row.tracestate.take(),
             body: row.envelope.take().unwrap_or_default(),

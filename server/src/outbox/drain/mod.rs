@@ -242,9 +242,14 @@ impl<P: Publisher> Desk<P> {
         *self.weather.borrow() == Weather::Fair
     }
 
-    /// Rows claimed and not settled: on the wire, waiting to be settled, or being settled.
+    /// How many more rows may be claimed before some of those in flight are settled.
     fn room(&self) -> usize {
         self.shared.options.window.saturating_sub(self.flight.unsettled())
+    }
+
+    /// Whether a pass may claim: the broker takes messages, and there is room for enough rows to be worth one.
+    fn can_claim(&self) -> bool {
+        self.fair() && self.room() >= (self.shared.options.window / 4).max(1)
     }
 
     fn start_what_can(&mut self) {
@@ -264,9 +269,7 @@ impl<P: Publisher> Desk<P> {
             }
             return;
         }
-        // A pass that could claim only a few rows would cost as much as one that claims many.
-        let enough = self.room() >= (self.shared.options.window / 4).max(1);
-        if enough && (self.want_pass || !due.is_empty()) {
+        if self.can_claim() && (self.want_pass || !due.is_empty()) {
             let order = pass::Order {
                 tickets: due,
                 rows: self.room().min(self.shared.options.batch),
@@ -388,15 +391,15 @@ impl<P: Publisher> Desk<P> {
         let mut at = self.next_poll;
         if self.passing.is_none() {
             at = self.schedule.next().map_or(at, |next| at.min(next.max(self.not_before)));
-            if self.want_pass {
+            // Foul weather and a full window end by events of their own.
+            if self.want_pass && self.can_claim() {
                 at = at.min(self.not_before);
             }
         }
         if self.settling.is_none() && !self.done.is_empty() {
             at = at.min(self.next_settle);
         }
-        // Never in the past for long: a full window or foul weather is ended by an event of its own.
-        at.max(Instant::now() + Duration::from_millis(1))
+        at
     }
 
     fn tick(&mut self) {

@@ -38,7 +38,8 @@ WHERE o.id = v.id
   AND o.hold_operation_id IS NULL AND o.parked_at IS NULL AND o.published_at IS NULL AND o.claimed_at IS NULL
   AND (o.admitted_at IS NULL OR o.next_attempt_at <= now())
 RETURNING o.id, o.seq, v.goes, o.claim_generation, o.attempts, o.ordering_key, o.event_type,
-          extract(epoch FROM o.created_at)::bigint AS created_at,
+          -- Hand-written SQL may say 'infinity'; one row must not fail a batch.
+          CASE WHEN isfinite(o.created_at) THEN extract(epoch FROM o.created_at)::bigint ELSE 0 END AS created_at,
           CASE WHEN v.goes THEN o.envelope::text END AS envelope,
           CASE WHEN v.goes THEN o.envelope ->> 'traceparent' END AS traceparent,
           CASE WHEN v.goes THEN o.envelope ->> 'tracestate' END AS tracestate

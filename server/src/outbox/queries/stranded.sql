@@ -1,24 +1,25 @@
 -- The minute's sweep: keys whose lowest deliverable row was set aside and waits for nobody, because a promotion was missed.
--- Walks the lines' index one entry a key. $1: whether an unroutable row holds its key back.
-WITH RECURSIVE line AS (
+-- Walks the index of set-aside rows, one entry a key. $1: whether an unroutable row holds its key back.
+WITH RECURSIVE aside AS (
     (SELECT ordering_key AS key FROM holdfast.event_outbox
-     WHERE ordering_key > '' AND ticket IS NULL AND hold_operation_id IS NULL AND published_at IS NULL
+     WHERE ordering_key > '' AND admitted_at IS NOT NULL AND claimed_at IS NULL AND next_attempt_at IS NULL
+       AND parked_at IS NULL AND published_at IS NULL
      ORDER BY ordering_key LIMIT 1)
     UNION ALL
     SELECT (SELECT o.ordering_key FROM holdfast.event_outbox AS o
-            WHERE o.ordering_key > line.key AND o.ticket IS NULL AND o.hold_operation_id IS NULL
-              AND o.published_at IS NULL
+            WHERE o.ordering_key > aside.key AND o.admitted_at IS NOT NULL AND o.claimed_at IS NULL
+              AND o.next_attempt_at IS NULL AND o.parked_at IS NULL AND o.published_at IS NULL
             ORDER BY o.ordering_key LIMIT 1)
-    FROM line WHERE line.key IS NOT NULL
+    FROM aside WHERE aside.key IS NOT NULL
 )
-SELECT line.key FROM line CROSS JOIN LATERAL (
+SELECT aside.key FROM aside CROSS JOIN LATERAL (
     SELECT o.admitted_at, o.next_attempt_at, o.parked_at FROM holdfast.event_outbox AS o
-    WHERE o.ordering_key = line.key AND o.ticket IS NULL AND o.hold_operation_id IS NULL AND o.published_at IS NULL
+    WHERE o.ordering_key = aside.key AND o.ticket IS NULL AND o.hold_operation_id IS NULL AND o.published_at IS NULL
       AND ($1 OR NOT (o.unroutable AND o.next_attempt_at IS NOT NULL))
     ORDER BY o.seq LIMIT 1
 ) AS front
-WHERE line.key IS NOT NULL
+WHERE aside.key IS NOT NULL
   AND front.admitted_at IS NOT NULL AND front.next_attempt_at IS NULL AND front.parked_at IS NULL
   AND NOT EXISTS (SELECT 1 FROM holdfast.event_outbox AS f
-                  WHERE f.ordering_key = line.key AND f.claimed_at IS NOT NULL AND f.published_at IS NULL)
+                  WHERE f.ordering_key = aside.key AND f.claimed_at IS NOT NULL AND f.published_at IS NULL)
 LIMIT 1000

@@ -76,6 +76,11 @@ async fn work(conn: &mut PgConnection, options: &Options, request: &Request) -> 
     let verdicts = tickets::ask(conn, &asked).await?;
     let plan = match plan(request, &existing, &verdicts) {
         Ok(plan) => plan,
+        // "Rolled back" was told from a missing ticket row. If the resolver has decided the event meanwhile, the row may be
+        // missing because it was swept: only an event that still names the ticket proves it.
+        Err(Refused::TicketRolledBack) if moved_on(conn, &ids, request.ticket, &existing).await? => {
+            return Ok(Round::Raced);
+        }
         Err(refused) => return Ok(Round::Refused(refused)),
     };
     let mut replaced = 0;
@@ -93,6 +98,19 @@ async fn work(conn: &mut PgConnection, options: &Options, request: &Request) -> 
     let outcomes =
         plan.new.iter().map(|new| if *new { Outcome::Staged } else { Outcome::Duplicate }).collect();
     Ok(Round::Done { outcomes, replaced })
+}
+
+/// Whether fewer of the events name the ticket than did.
+async fn moved_on(
+    conn: &mut PgConnection,
+    ids: &[Uuid],
+    ticket: i64,
+    before: &HashMap<Uuid, sql::Existing>,
+) -> Result<bool, db::Error> {
+    let naming =
+        |rows: &mut dyn Iterator<Item = &sql::Existing>| rows.filter(|r| r.ticket == Some(ticket)).count();
+    let now = sql::existing(conn, ids).await?;
+    Ok(naming(&mut now.iter()) < naming(&mut before.values()))
 }
 
 struct Plan {
