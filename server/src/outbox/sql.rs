@@ -47,13 +47,6 @@ fn tally_slot() -> i32 {
     rand::random_range(0..TALLY_SLOTS)
 }
 
-/// What to do about rows that another transaction has locked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Busy {
-    Skip,
-    Wait,
-}
-
 // --- tickets --------------------------------------------------------------------------------------------------------
 
 pub(super) async fn undecided(
@@ -68,27 +61,22 @@ pub(super) async fn naming(conn: &mut PgConnection, tickets: &[i64]) -> Result<V
     Ok(sqlx::query_scalar(NAMING).bind(tickets).fetch_all(conn).await?)
 }
 
-pub(super) async fn keep(conn: &mut PgConnection, committed: &[i64], busy: Busy) -> Result<u64, db::Error> {
+pub(super) async fn keep(conn: &mut PgConnection, committed: &[i64]) -> Result<u64, db::Error> {
     if committed.is_empty() {
         return Ok(0);
     }
-    Ok(sqlx::query(KEEP).bind(committed).bind(busy == Busy::Skip).execute(conn).await?.rows_affected())
+    Ok(sqlx::query(KEEP).bind(committed).execute(conn).await?.rows_affected())
 }
 
 pub(super) async fn discard_rolled_back(
     conn: &mut PgConnection,
     rolled_back: &[i64],
-    busy: Busy,
 ) -> Result<u64, db::Error> {
     if rolled_back.is_empty() {
         return Ok(0);
     }
-    let gone: i64 = sqlx::query_scalar(DISCARD_ROLLED_BACK)
-        .bind(rolled_back)
-        .bind(busy == Busy::Skip)
-        .bind(tally_slot())
-        .fetch_one(conn)
-        .await?;
+    let gone: i64 =
+        sqlx::query_scalar(DISCARD_ROLLED_BACK).bind(rolled_back).bind(tally_slot()).fetch_one(conn).await?;
     Ok(gone.unsigned_abs())
 }
 
@@ -241,12 +229,14 @@ pub(super) async fn claim(
     committed: &[i64],
     claimed_by: &str,
     unroutable_blocks: bool,
+    earlier_committed: &[i64],
 ) -> Result<Vec<Claimed>, db::Error> {
     Ok(sqlx::query_as(CLAIM)
         .bind(ids)
         .bind(committed)
         .bind(claimed_by)
         .bind(unroutable_blocks)
+        .bind(earlier_committed)
         .fetch_all(conn)
         .await?)
 }

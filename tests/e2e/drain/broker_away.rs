@@ -1,7 +1,12 @@
 //! The broker away is nobody's fault: nothing is claimed, no attempt is burnt, verdicts are written all the same.
 
 use holdfast_proto::v1::EventState;
-use holdfast_tests::{client::{event, keyed}, reconcile::reconcile, scene::Scene, wait::LONG};
+use holdfast_tests::{
+    client::{event, keyed},
+    reconcile::reconcile,
+    scene::Scene,
+    wait::LONG,
+};
 
 use super::{expect_broker_trouble, row, row_is};
 

@@ -1,14 +1,19 @@
 //! Confirms that do not come, and exchanges that are not there (pitfalls, "RabbitMQ and lapin").
 
 use holdfast_proto::v1::EventState;
-use holdfast_tests::{client::event, scene::Scene, wait::{self, LONG}};
+use holdfast_tests::{
+    client::event,
+    scene::Scene,
+    wait::{self, LONG},
+};
 use serde_json::json;
 
 use super::{bind, delete_exchange, exchange_is_there, row, row_is};
 
 #[tokio::test]
 async fn a_confirm_that_does_not_come_costs_an_attempt_and_the_event_goes_out_later() {
-    let scene = Scene::builder().with_broker_proxy().set("broker", "confirm_timeout", "\"300ms\"").start().await;
+    let scene =
+        Scene::builder().with_broker_proxy().set("broker", "confirm_timeout", "\"300ms\"").start().await;
     // The channel is open and the exchange was looked at.
     let first = scene.commit(&event("order.placed")).await;
     scene.client.wait_for_state(&first, EventState::Published).await;
@@ -50,8 +55,9 @@ async fn events_wait_without_attempts_while_the_exchange_is_missing_and_may_not_
     let first = scene.commit(&event("order.placed")).await;
     scene.client.wait_for_state(&first, EventState::Published).await;
     scene.logs.expect("no channel to publish on");
-    may_configure(&scene, "^$").await;
+    // In this order: who may not configure may not delete either.
     delete_exchange(&scene.vhost).await;
+    may_configure(&scene, "^$").await;
 
     let id = scene.commit(&event("order.placed")).await;
 

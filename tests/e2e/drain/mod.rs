@@ -5,9 +5,9 @@ mod admission;
 mod broker_away;
 mod claims;
 mod confirms;
-mod outages;
 mod order;
 mod order_table;
+mod outages;
 mod plans;
 mod publishing;
 mod random;
@@ -156,9 +156,8 @@ async fn delete_exchange(vhost: &Vhost) {
 async fn exchange_is_there(vhost: &Vhost) -> bool {
     let passive = ExchangeDeclareOptions { passive: true, ..Default::default() };
     let (connection, channel) = amqp(vhost).await;
-    let answer = channel
-        .exchange_declare(EXCHANGE.into(), ExchangeKind::Topic, passive, FieldTable::default())
-        .await;
+    let answer =
+        channel.exchange_declare(EXCHANGE.into(), ExchangeKind::Topic, passive, FieldTable::default()).await;
     let _ = connection.close(200, "done".into()).await;
     answer.is_ok()
 }

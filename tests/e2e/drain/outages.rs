@@ -45,7 +45,8 @@ async fn heavy_a_memory_alarm_burns_no_attempts_and_does_not_hold_up_a_stop() {
     let folder = folder::scratch();
     let options = || rabbitmq::Options::new(folder.path()).plugin("rabbitmq_management");
     // Any broker needs more than this: the alarm is up from its start. Who does not publish is not blocked.
-    let mut broker = RabbitMq::start(options().setting("vm_memory_high_watermark.absolute = 1MB")).await.unwrap();
+    let mut broker =
+        RabbitMq::start(options().setting("vm_memory_high_watermark.absolute = 1MB")).await.unwrap();
     let (port, management_port) = (broker.port(), broker.management_port().unwrap());
     let mut scene = Scene::builder()
         .on_broker(BrokerAt { port, management_port })
@@ -60,7 +61,8 @@ async fn heavy_a_memory_alarm_burns_no_attempts_and_does_not_hold_up_a_stop() {
     scene.logs.wait_for("broker blocks publishing").await;
     let late = scene.commit(&event("order.placed")).await;
     for one in &events {
-        let waiting = row_is(&scene.database, &one.id, "given back", |row| row.resolved && !row.claimed).await;
+        let waiting =
+            row_is(&scene.database, &one.id, "given back", |row| row.resolved && !row.claimed).await;
         assert_eq!((waiting.attempts, waiting.published), (0, false), "{waiting:?}");
     }
     let unclaimed = row_is(&scene.database, &late, "resolved", |row| row.resolved).await;

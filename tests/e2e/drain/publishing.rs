@@ -23,10 +23,8 @@ async fn a_message_carries_the_properties_of_its_event() {
     let seen = scene.consumer.wait_for(1, LONG).await;
 
     let (delivery, properties) = (&seen[0], &seen[0].properties);
-    let created: i64 = scene
-        .database
-        .one("SELECT extract(epoch FROM created_at)::bigint FROM holdfast.event_outbox")
-        .await;
+    let created: i64 =
+        scene.database.one("SELECT extract(epoch FROM created_at)::bigint FROM holdfast.event_outbox").await;
     assert_eq!(delivery.routing_key, "order.placed");
     assert_eq!(properties.kind().as_ref().map(ToString::to_string).as_deref(), Some("order.placed"));
     assert_eq!(properties.message_id().as_ref().map(ToString::to_string), Some(traced.id.clone()));
@@ -72,7 +70,8 @@ async fn an_event_type_of_300_bytes_put_in_by_sql_neither_panics_nor_stops_other
 #[tokio::test]
 async fn a_row_created_ahead_of_the_clock_is_stamped_once_and_not_published_again() {
     let scene = Scene::start().await;
-    let early = put(&scene.database, "order.placed", Some("k"), &[("created_at", "now() + interval '1 day'")]).await;
+    let early =
+        put(&scene.database, "order.placed", Some("k"), &[("created_at", "now() + interval '1 day'")]).await;
     scene.client.wait_for_state(&early, EventState::Published).await;
 
     // Two more passes over the same outbox, the later one after the earlier one's event was stamped.

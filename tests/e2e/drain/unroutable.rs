@@ -75,7 +75,13 @@ async fn a_message_that_a_full_queue_refuses_backs_off_and_goes_out_when_there_i
     full.insert("x-overflow".into(), AMQPValue::LongString("reject-publish".into()));
     channel.queue_declare("full".into(), QueueDeclareOptions::default(), full).await.unwrap();
     channel
-        .queue_bind("full".into(), EXCHANGE.into(), "full.#".into(), QueueBindOptions::default(), FieldTable::default())
+        .queue_bind(
+            "full".into(),
+            EXCHANGE.into(),
+            "full.#".into(),
+            QueueBindOptions::default(),
+            FieldTable::default(),
+        )
         .await
         .unwrap();
     let taken = scene.commit(&keyed("full.event", "k")).await;

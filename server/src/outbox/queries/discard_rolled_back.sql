@@ -1,20 +1,17 @@
--- The verdict "rolled back": the rows go, counted in the same transaction. $2 as in keep.sql; $3: the tally's slot.
-WITH skipping AS MATERIALIZED (
+-- The verdict "rolled back": the rows go, counted in the same transaction; those that somebody else is busy with, next time.
+-- $2: the tally's slot.
+WITH decided AS MATERIALIZED (
     SELECT id, ticket FROM holdfast.event_outbox
-    WHERE $2 AND ticket = ANY ($1::bigint[])
+    WHERE ticket = ANY ($1::bigint[])
     ORDER BY id FOR UPDATE SKIP LOCKED
-), waiting AS MATERIALIZED (
-    SELECT id, ticket FROM holdfast.event_outbox
-    WHERE NOT $2 AND ticket = ANY ($1::bigint[])
-    ORDER BY id FOR UPDATE
 ), gone AS (
     DELETE FROM holdfast.event_outbox AS o
-    USING (SELECT * FROM skipping UNION ALL SELECT * FROM waiting) AS decided
+    USING decided
     WHERE o.id = decided.id AND o.ticket = decided.ticket
     RETURNING o.id
 ), counted AS (
     INSERT INTO holdfast.outbox_tally AS t (reason, slot, rows)
-    SELECT 'rolled_back', $3, count(*) FROM gone HAVING count(*) > 0
+    SELECT 'rolled_back', $2, count(*) FROM gone HAVING count(*) > 0
     ON CONFLICT (reason, slot) DO UPDATE SET rows = t.rows + excluded.rows
     RETURNING 1
 )

@@ -21,7 +21,8 @@ WITH keys AS MATERIALIZED (
 ), locked AS MATERIALIZED (
     SELECT o.id FROM holdfast.event_outbox AS o JOIN run ON run.id = o.id
     WHERE o.admitted_at IS NOT NULL AND o.claimed_at IS NULL AND o.next_attempt_at IS NULL AND o.published_at IS NULL
-    ORDER BY o.id FOR UPDATE OF o
+    -- A row that a stranger has locked must not fail the stamp of its front, or a whole pass: the sweep finds it later.
+    ORDER BY o.id FOR UPDATE OF o SKIP LOCKED
 )
 UPDATE holdfast.event_outbox AS o SET admitted_at = NULL
 FROM locked

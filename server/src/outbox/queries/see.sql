@@ -29,6 +29,8 @@ WITH fresh AS MATERIALIZED (
     FROM keys CROSS JOIN LATERAL (
         SELECT o.id, o.ticket FROM holdfast.event_outbox AS o
         WHERE o.ordering_key = keys.ordering_key AND o.seq < keys.last AND o.ticket IS NOT NULL
+        -- A fence: without it the planner reads every undecided row there is, to join them with the keys.
+        OFFSET 0
     ) AS undecided
     WHERE NOT EXISTS (SELECT 1 FROM hinted WHERE hinted.id = undecided.id)
 ), free AS MATERIALIZED (
