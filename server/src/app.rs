@@ -167,6 +167,7 @@ impl Wiring<'_> {
         drain.lease = self.config.drain.lease;
         drain.poll = self.config.drain.poll;
         drain.batch = self.config.drain.batch;
+        drain.sweep = self.config.drain.sweep;
         let publisher = Arc::new(AmqpPublisher::new(self.link.clone(), self.config.broker.confirm_timeout));
         let (drainer, drain_hints) =
             drain::Drainer::new(pool.clone(), publisher, drain, metrics, resolver_hints.clone(), resolved);

@@ -60,7 +60,10 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return failed(&error.into()),
     };
-    match runtime.block_on(run(arguments.command)) {
+    let ended = runtime.block_on(run(arguments.command));
+    // Not waited for: a name look-up that hangs blocks its thread for longer than a stop may take.
+    runtime.shutdown_background();
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&error),
     }

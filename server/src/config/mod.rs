@@ -64,6 +64,9 @@ pub struct Drain {
     pub poll: Duration,
     /// Most rows of one claim.
     pub batch: usize,
+    /// How often followers are looked for whose promotion was missed.
+    #[serde(with = "humantime_serde")]
+    pub sweep: Duration,
     /// How long a ticket must have been over before its row is swept; at least two minutes outside of tests.
     #[serde(with = "humantime_serde")]
     pub ticket_sweep_after: Duration,
@@ -78,6 +81,7 @@ impl Default for Drain {
             lease: Duration::from_secs(60),
             poll: Duration::from_secs(1),
             batch: 500,
+            sweep: Duration::from_secs(60),
             ticket_sweep_after: Duration::from_secs(120),
             ticket_sweep_interval: Duration::from_secs(30),
         }

@@ -28,8 +28,8 @@ impl Resolvable for OutboxRows {
         verdicts: &'a Verdicts,
     ) -> BoxFuture<'a, Result<Applied, db::Error>> {
         async move {
-            let kept = sql::keep(conn, &verdicts.committed, sql::Busy::Skip).await?;
-            let discarded = sql::discard_rolled_back(conn, &verdicts.rolled_back, sql::Busy::Skip).await?;
+            let kept = sql::keep(conn, &verdicts.committed).await?;
+            let discarded = sql::discard_rolled_back(conn, &verdicts.rolled_back).await?;
             let more = kept >= sql::DECIDED_PER_TX || discarded >= sql::DECIDED_PER_TX;
             Ok(Applied { kept, discarded, more })
         }

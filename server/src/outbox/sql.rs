@@ -50,13 +50,6 @@ fn tally_slot() -> i32 {
 /// Rows decided in one transaction: it must stay far below its time limits.
 pub(super) const DECIDED_PER_TX: u64 = 5_000;
 
-/// What to do about rows that another transaction has locked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Busy {
-    Skip,
-    Wait,
-}
-
 // --- tickets --------------------------------------------------------------------------------------------------------
 
 pub(super) async fn undecided(
@@ -72,13 +65,12 @@ pub(super) async fn naming(conn: &mut PgConnection, tickets: &[i64]) -> Result<V
 }
 
 /// At most [`DECIDED_PER_TX`] rows; as many as that means that there may be more.
-pub(super) async fn keep(conn: &mut PgConnection, committed: &[i64], busy: Busy) -> Result<u64, db::Error> {
+pub(super) async fn keep(conn: &mut PgConnection, committed: &[i64]) -> Result<u64, db::Error> {
     if committed.is_empty() {
         return Ok(0);
     }
     Ok(sqlx::query(KEEP)
         .bind(committed)
-        .bind(busy == Busy::Skip)
         .bind(i64::try_from(DECIDED_PER_TX).unwrap_or(i64::MAX))
         .execute(conn)
         .await?
@@ -89,14 +81,12 @@ pub(super) async fn keep(conn: &mut PgConnection, committed: &[i64], busy: Busy)
 pub(super) async fn discard_rolled_back(
     conn: &mut PgConnection,
     rolled_back: &[i64],
-    busy: Busy,
 ) -> Result<u64, db::Error> {
     if rolled_back.is_empty() {
         return Ok(0);
     }
     let gone: i64 = sqlx::query_scalar(DISCARD_ROLLED_BACK)
         .bind(rolled_back)
-        .bind(busy == Busy::Skip)
         .bind(i64::try_from(DECIDED_PER_TX).unwrap_or(i64::MAX))
         .bind(tally_slot())
         .fetch_one(conn)
@@ -253,12 +243,14 @@ pub(super) async fn claim(
     committed: &[i64],
     claimed_by: &str,
     unroutable_blocks: bool,
+    earlier_committed: &[i64],
 ) -> Result<Vec<Claimed>, db::Error> {
     Ok(sqlx::query_as(CLAIM)
         .bind(ids)
         .bind(committed)
         .bind(claimed_by)
         .bind(unroutable_blocks)
+        .bind(earlier_committed)
         .fetch_all(conn)
         .await?)
 }

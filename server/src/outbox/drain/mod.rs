@@ -11,6 +11,7 @@
 
 mod flight;
 mod hints;
+mod losses;
 mod pass;
 mod settle;
 
@@ -30,6 +31,7 @@ use crate::metrics::ServiceMetrics;
 use crate::tickets;
 use flight::{Done, Flight};
 use hints::Schedule;
+use losses::Losses;
 
 /// How a service is drained.
 #[derive(Debug, Clone)]
@@ -192,8 +194,7 @@ struct Desk<P> {
     next_poll: Instant,
     next_sweep: Instant,
     next_settle: Instant,
-    /// Publishes lost in a row while the weather was fair; the channel is the trouble then.
-    losses: u32,
+    losses: Losses,
     settle_failures: u32,
     /// Most outcomes of one settle: halved while the database refuses, so that one row cannot keep the others from being
     /// written down.
@@ -201,13 +202,12 @@ struct Desk<P> {
     failing: bool,
 }
 
-/// A settle's end: what is still to be settled, and whether rows were promoted.
+/// A settle's end: what is still to be settled, and what was.
 struct Settled {
     left: Vec<Done>,
     outcome: Result<settle::Report, db::Error>,
 }
 
-const LOSS_PAUSE: Backoff = Backoff { base: Duration::from_millis(100), cap: Duration::from_secs(10) };
 const SETTLE_PAUSE: Backoff = Backoff { base: Duration::from_millis(50), cap: Duration::from_secs(2) };
 
 impl<P: Publisher> Desk<P> {
@@ -235,7 +235,7 @@ impl<P: Publisher> Desk<P> {
             next_poll: now,
             next_sweep: now + sweep,
             next_settle: now,
-            losses: 0,
+            losses: Losses::default(),
             settle_failures: 0,
             settle_at_most: usize::MAX,
             failing: false,
@@ -299,10 +299,8 @@ impl<P: Publisher> Desk<P> {
         let shared = self.shared.clone();
         let first = self.settle_failures == 0;
         self.settling = Some(tokio::spawn(async move {
-            match settle::run(&shared, &batch, first).await {
-                Ok(report) => Settled { left: Vec::new(), outcome: Ok(report) },
-                Err(error) => Settled { left: batch, outcome: Err(error) },
-            }
+            let (left, outcome) = settle::all(&shared, batch, first).await;
+            Settled { left, outcome }
         }));
     }
 
@@ -318,10 +316,9 @@ impl<P: Publisher> Desk<P> {
 
     fn note(&mut self, done: &Done) {
         if done.confirmed() {
-            self.losses = 0;
+            self.losses.over();
         } else if done.lost() && self.fair() {
-            self.losses = self.losses.saturating_add(1);
-            self.not_before = Instant::now() + LOSS_PAUSE.after(self.losses.min(16));
+            self.not_before = self.not_before.max(self.losses.lost(Instant::now()));
             self.want_pass = true;
         }
     }
@@ -335,6 +332,11 @@ impl<P: Publisher> Desk<P> {
                 self.want_pass |= report.promoted > 0 || report.given_back > 0;
                 self.housekeeping |= !report.locked;
                 self.want_pass |= !report.locked;
+                if !settled.left.is_empty() {
+                    // Somebody has these rows locked; their neighbours are through.
+                    self.next_settle = Instant::now() + SETTLE_PAUSE.base;
+                    self.done.extend(settled.left);
+                }
             }
             Err(error) => {
                 self.settle_failures = self.settle_failures.saturating_add(1);
@@ -371,9 +373,13 @@ impl<P: Publisher> Desk<P> {
             Ok(report) if !report.locked => {
                 // Somebody else passes; what we were hinted at stands.
                 self.schedule.stands(now, &report.undecided);
-                self.not_before = now + Duration::from_millis(rand::random_range(2..=10));
+                self.not_before =
+                    self.not_before.max(now + Duration::from_millis(rand::random_range(2..=10)));
                 self.want_pass = true;
                 self.housekeeping |= report.housekeeping;
+                if report.sweep {
+                    self.next_sweep = now;
+                }
             }
             Ok(report) => {
                 self.recovered();

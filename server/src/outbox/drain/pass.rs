@@ -1,16 +1,16 @@
 //! One pass: everything between taking the service's lock and committing the claim.
 //!
 //! The order of statements is the guarantee. The lock first; then, in later statements, what is deliverable is *seen* and
-//! the undecided rows before it are *asked*; those found decided are written down, waiting for whoever is busy with them;
-//! only then, with a snapshot younger than all of that, the claim. So an event whose transaction was final before a later
-//! one of its key was staged is never overtaken, whichever of the two was hinted at.
+//! the undecided rows before it are *asked*; those found decided are written down, or known to the claim where somebody else
+//! is busy with them; only then, with a snapshot younger than all of that, the claim. So an event whose transaction was
+//! final before a later one of its key was staged is never overtaken, whichever of the two was hinted at.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::super::sql::{self, Busy, Claimed};
+use super::super::sql::{self, Claimed};
 use super::Shared;
 use crate::db::{self, Begin, Tx};
 use crate::tickets::{self, Verdicts};
@@ -37,6 +37,8 @@ pub(super) struct Report {
     pub locked: bool,
     /// As ordered.
     pub housekeeping: bool,
+    /// As ordered.
+    pub sweep: bool,
     /// Claimed rows, in `seq` order.
     pub claimed: Vec<Claimed>,
     /// When the lease began, at the latest.
@@ -101,6 +103,7 @@ async fn work(
     let mut report = Report {
         locked: false,
         housekeeping: order.housekeeping,
+        sweep: order.sweep,
         claimed: Vec::new(),
         started,
         decided: Vec::new(),
@@ -160,14 +163,13 @@ async fn claim(
     }
     report.more |= candidates.len() >= order.rows;
     let earlier = tickets::judge_free(tx.conn(), &free).await?;
-    let kept = sql::keep(tx.conn(), &earlier.committed, Busy::Wait).await?;
-    let discarded = sql::discard_rolled_back(tx.conn(), &earlier.rolled_back, Busy::Wait).await?;
-    counted.discarded += discarded;
-    counted.discarded += sql::discard_rolled_back(tx.conn(), &verdicts.rolled_back, Busy::Skip).await?;
+    // What somebody else is busy with, and what does not fit into one transaction, is left; the claim knows the tickets.
+    let kept = sql::keep(tx.conn(), &earlier.committed).await?;
+    counted.discarded += sql::discard_rolled_back(tx.conn(), &earlier.rolled_back).await?;
+    counted.discarded += sql::discard_rolled_back(tx.conn(), &verdicts.rolled_back).await?;
     report.more |= kept > 0;
-    let decided_all = kept.max(discarded) < sql::DECIDED_PER_TX;
-    if free.len() >= tickets::MAX_FREE_PER_TX || !decided_all {
-        // There may be decided rows before these that were not asked or written: their keys wait for the next pass.
+    if free.len() >= tickets::MAX_FREE_PER_TX {
+        // There may be decided rows before these that were not asked: their keys wait for the next pass.
         candidates.retain(|c| !c.keyed);
         report.more = true;
     }
@@ -182,8 +184,13 @@ async fn claim(
         &verdicts.committed,
         &shared.options.instance,
         shared.options.unroutable_blocks,
+        &earlier.committed,
     )
     .await?;
+    if report.more {
+        // What did not fit of a ticket's rows is deliverable from now on, not only when the resolver comes by.
+        sql::keep(tx.conn(), &verdicts.committed).await?;
+    }
     report.claimed = answered.into_iter().filter(|row| row.goes).collect();
     report.claimed.sort_unstable_by_key(|row| row.seq);
     Ok(())

@@ -12,7 +12,7 @@ use super::super::sql;
 use super::Shared;
 use super::flight::{Done, End};
 use super::pass::PROMOTE_PER_KEY;
-use crate::db::{self, Begin, Tx};
+use crate::db::{self, Begin, Kind, Tx};
 
 /// What was written.
 #[derive(Debug, Default, Clone, Copy)]
@@ -27,11 +27,46 @@ pub(super) struct Report {
     pub stale: u64,
 }
 
+impl Report {
+    fn add(&mut self, other: Self) {
+        self.locked &= other.locked;
+        self.rows += other.rows;
+        self.published += other.published;
+        self.given_back += other.given_back;
+        self.promoted += other.promoted;
+        self.stale += other.stale;
+    }
+}
+
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Settles `batch`. `first`: this is the first try; on a later one the rows may have been settled by a try whose commit
-/// was not answered, which is not a stale stamp.
-pub(super) async fn run(shared: &Shared, batch: &[Done], first: bool) -> Result<Report, db::Error> {
+/// Settles `batch`; hands back what is still to be settled. Where somebody has one of the rows locked, each is done again
+/// alone, so that only that one waits: its neighbours' leases would run out, and they would be sent twice.
+pub(super) async fn all(
+    shared: &Shared,
+    batch: Vec<Done>,
+    first: bool,
+) -> (Vec<Done>, Result<Report, db::Error>) {
+    match run(shared, &batch, first).await {
+        Ok(report) => (Vec::new(), Ok(report)),
+        Err(error) if error.kind == Kind::Contended && batch.len() > 1 => {
+            let mut total = Report { locked: true, ..Report::default() };
+            let mut left = Vec::new();
+            for done in batch {
+                match run(shared, std::slice::from_ref(&done), first).await {
+                    Ok(report) => total.add(report),
+                    Err(_) => left.push(done),
+                }
+            }
+            (left, Ok(total))
+        }
+        Err(error) => (batch, Err(error)),
+    }
+}
+
+/// Settles `batch` in one transaction. `first`: this is the first try; on a later one the rows may have been settled by a
+/// try whose commit was not answered, which is not a stale stamp.
+async fn run(shared: &Shared, batch: &[Done], first: bool) -> Result<Report, db::Error> {
     let _turn = shared.turn.lock().await;
     let report = db::within(shared.options.limit, async {
         let mut tx = shared.pool.begin(Begin::Durable).await?;

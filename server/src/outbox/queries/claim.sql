@@ -2,7 +2,8 @@
 -- flight and no earlier deliverable row of its key is missing from the batch; rows of one key that go together are sent
 -- one after the other. What may not go is set aside, out of the claim's path, until its front ends.
 -- $1: ids locked by see.sql in this transaction. $2: committed tickets. $3: who claims. $4: whether an unroutable row holds
--- its key back.
+-- its key back. $5: committed tickets of earlier rows; such a row still names its ticket only if somebody else has it locked,
+-- and holds its key back all the same.
 WITH candidate AS MATERIALIZED (
     SELECT o.id, o.seq, o.ordering_key AS key
     FROM unnest($1::uuid[]) AS wanted (id) JOIN holdfast.event_outbox AS o ON o.id = wanted.id
@@ -12,12 +13,19 @@ WITH candidate AS MATERIALIZED (
 ), fence AS MATERIALIZED (
     SELECT k.key,
            EXISTS (SELECT 1 FROM holdfast.event_outbox AS f
-                   WHERE f.ordering_key = k.key AND f.claimed_at IS NOT NULL AND num_nonnulls(f.published_at) = 0) AS in_flight,
-           (SELECT b.seq FROM holdfast.event_outbox AS b
-            WHERE b.ordering_key = k.key AND b.ticket IS NULL AND b.hold_operation_id IS NULL
-              AND b.published_at IS NULL AND b.id <> ALL ($1::uuid[])
-              AND ($4 OR NOT (b.unroutable AND b.next_attempt_at IS NOT NULL))
-            ORDER BY b.seq LIMIT 1) AS seq
+                   WHERE f.ordering_key = k.key AND f.claimed_at IS NOT NULL
+                     AND num_nonnulls(f.published_at) = 0) AS in_flight,
+           least(
+               (SELECT b.seq FROM holdfast.event_outbox AS b
+                WHERE b.ordering_key = k.key AND b.ticket IS NULL AND b.hold_operation_id IS NULL
+                  AND b.published_at IS NULL AND b.id <> ALL ($1::uuid[])
+                  AND ($4 OR NOT (b.unroutable AND b.next_attempt_at IS NOT NULL))
+                ORDER BY b.seq LIMIT 1),
+               (SELECT b.seq FROM holdfast.event_outbox AS b
+                WHERE b.ordering_key = k.key AND b.ticket = ANY ($5::bigint[]) AND b.hold_operation_id IS NULL
+                  AND b.id <> ALL ($1::uuid[])
+                ORDER BY b.seq LIMIT 1)
+           ) AS seq
     FROM (SELECT DISTINCT key FROM candidate WHERE key <> '') AS k
 ), verdict AS MATERIALIZED (
     SELECT c.id, (f.key IS NULL OR (NOT f.in_flight AND (f.seq IS NULL OR c.seq < f.seq))) AS goes

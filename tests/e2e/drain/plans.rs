@@ -1,0 +1,151 @@
+//! The hot statements read what they need and no more: partial indexes, and nothing unclaimable in the claim's path
+//! (design, section 4: without it 299,999 followers of one backing-off head cost 906,842 buffers for ten live rows).
+
+use holdfast_server::outbox::QUERIES;
+use holdfast_tests::{database::Database, logs::Logs};
+use serde_json::Value;
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _};
+
+fn query(name: &str) -> &'static str {
+    QUERIES.iter().find(|(file, _)| *file == name).unwrap().1
+}
+
+/// An outbox with a past: 20,000 published rows, and `unclaimable` rows of each kind that no claim can take.
+async fn outbox(unclaimable: i64) -> Database {
+    Logs::capture();
+    let database = Database::service().await;
+    let insert = "INSERT INTO holdfast.event_outbox (event_type, envelope, ordering_key";
+    let from = format!("FROM generate_series(1, {unclaimable}) AS n");
+    database
+        .run(&format!(
+            "{insert}, admitted_at, published_at)
+                 SELECT 'order.placed', '{{}}', 'k-' || n % 500, now(), now() FROM generate_series(1, 20000) AS n;
+             {insert}, ticket, resolved_at) SELECT 'order.placed', '{{}}', 'open-' || n % 50, 4711, NULL {from};
+             {insert}, admitted_at, next_attempt_at)
+                 SELECT 'order.placed', '{{}}', 'off-' || n, now(), now() + interval '1 hour' {from};
+             {insert}, admitted_at) SELECT 'order.placed', '{{}}', 'off-' || n % 20, now() {from};
+             {insert}, hold_operation_id, hold_generation) SELECT 'order.placed', '{{}}', 'held', 'op', 1 {from};
+             {insert}) SELECT 'order.placed', '{{}}', 'live-' || n FROM generate_series(1, 10) AS n;"
+        ))
+        .await;
+    database.run("VACUUM ANALYZE holdfast.event_outbox").await;
+    database
+}
+
+/// Runs a statement in a transaction that is rolled back; its plan and the buffers it touched.
+async fn explain(connection: &mut PgConnection, name: &str, arguments: &str) -> (Value, i64) {
+    let mut tx = connection.begin().await.unwrap();
+    tx.execute(AssertSqlSafe(format!("PREPARE s AS {}", query(name)))).await.unwrap();
+    let sql = format!("EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) EXECUTE s{arguments}");
+    let answer = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(&mut *tx).await.unwrap();
+    let text: String = answer.try_get_unchecked(0).unwrap();
+    tx.rollback().await.unwrap();
+    connection.execute("DEALLOCATE s").await.unwrap();
+    let plan: Value = serde_json::from_str(&text).unwrap();
+    let plan = plan[0]["Plan"].clone();
+    let touched = |name: &str| plan[name].as_i64().unwrap();
+    let buffers = touched("Shared Hit Blocks") + touched("Shared Read Blocks");
+    (plan, buffers)
+}
+
+/// Every node of a plan as (type, index or relation).
+fn nodes(plan: &Value) -> Vec<(String, String)> {
+    let text = |name: &str| plan[name].as_str().unwrap_or_default().to_owned();
+    let place = if plan["Index Name"].is_string() { text("Index Name") } else { text("Relation Name") };
+    let mut all = vec![(text("Node Type"), place)];
+    all.extend(plan["Plans"].as_array().into_iter().flatten().flat_map(nodes));
+    all
+}
+
+fn assert_no_scan_of_the_outbox(name: &str, plan: &Value) {
+    let scans: Vec<_> = nodes(plan)
+        .into_iter()
+        .filter(|(kind, place)| kind == "Seq Scan" && place == "event_outbox")
+        .collect();
+    assert_eq!(scans, [], "{name}: {plan:#}");
+}
+
+#[tokio::test]
+async fn seeing_what_may_go_costs_the_same_among_100_and_among_5000_rows_that_may_not() {
+    let mut buffers = Vec::new();
+    for unclaimable in [100, 5_000] {
+        let database = outbox(unclaimable).await;
+        let mut connection = database.connect().await;
+        let (plan, touched) = explain(&mut connection, "see", "(ARRAY[1, 2]::bigint[], 500, 256)").await;
+        assert_no_scan_of_the_outbox("see", &plan);
+        assert_eq!(plan["Actual Rows"].as_f64(), Some(10.0), "{plan:#}");
+        buffers.push(touched);
+    }
+    assert!(buffers[1] < buffers[0] * 2, "buffers touched: {buffers:?}");
+}
+
+#[tokio::test]
+async fn the_hot_statements_use_their_partial_indexes() {
+    let database = outbox(5_000).await;
+    let mut connection = database.connect().await;
+    let live = "(SELECT array_agg(id) FROM holdfast.event_outbox WHERE ordering_key LIKE 'live-%')";
+    let live: Vec<uuid::Uuid> = sqlx::query_scalar(AssertSqlSafe(format!("SELECT unnest({live})")))
+        .fetch_all(&mut connection)
+        .await
+        .unwrap();
+    let live: Vec<String> = live.iter().map(|id| format!("'{id}'")).collect();
+    let live = format!("ARRAY[{}]::uuid[]", live.join(","));
+    let generations = "array_fill(0::bigint, ARRAY[10])";
+    for (name, arguments, index) in [
+        ("see", "(ARRAY[1, 2]::bigint[], 500, 256)".to_owned(), "event_outbox_fresh"),
+        ("see", "(ARRAY[1, 2]::bigint[], 500, 256)".to_owned(), "event_outbox_unresolved_key"),
+        (
+            "claim",
+            format!("({live}, ARRAY[]::bigint[], 'me', true, ARRAY[1, 2]::bigint[])"),
+            "event_outbox_line",
+        ),
+        (
+            "claim",
+            format!("({live}, ARRAY[]::bigint[], 'me', true, ARRAY[1, 2]::bigint[])"),
+            "event_outbox_in_flight",
+        ),
+        ("work_waits", "(60)".to_owned(), "event_outbox_fresh"),
+        ("work_waits", "(60)".to_owned(), "event_outbox_ended"),
+        ("heal", "(60)".to_owned(), "event_outbox_in_flight"),
+        ("settle_ended", "(1000)".to_owned(), "event_outbox_ended"),
+        ("promote", "(ARRAY['off-1', 'live-1'], 128, true)".to_owned(), "event_outbox_line"),
+        ("stamp", format!("({live}, {generations}, true)"), "event_outbox_pkey"),
+        ("undecided", "(NULL, 256)".to_owned(), "event_outbox_unresolved"),
+    ] {
+        let (plan, _) = explain(&mut connection, name, &arguments).await;
+        assert_no_scan_of_the_outbox(name, &plan);
+        assert!(nodes(&plan).iter().any(|(_, place)| place == index), "{name} without {index}: {plan:#}");
+    }
+}
+
+#[tokio::test]
+async fn a_claim_and_an_idle_poll_cost_the_same_among_100_and_among_5000_rows_that_may_not_go() {
+    let (mut claims, mut polls) = (Vec::new(), Vec::new());
+    for unclaimable in [100, 5_000] {
+        let database = outbox(unclaimable).await;
+        let mut connection = database.connect().await;
+        let live: Vec<uuid::Uuid> =
+            sqlx::query_scalar("SELECT id FROM holdfast.event_outbox WHERE ordering_key LIKE 'live-%'")
+                .fetch_all(&mut connection)
+                .await
+                .unwrap();
+        let live: Vec<String> = live.iter().map(|id| format!("'{id}'")).collect();
+        let live = format!("ARRAY[{}]::uuid[]", live.join(","));
+        let (plan, touched) = explain(
+            &mut connection,
+            "claim",
+            &format!("({live}, ARRAY[]::bigint[], 'me', true, ARRAY[1, 2]::bigint[])"),
+        )
+        .await;
+        assert_eq!(plan["Actual Rows"].as_f64(), Some(10.0), "{plan:#}");
+        claims.push(touched);
+        // Nothing to do: each of the probes runs to its end.
+        database
+            .run("UPDATE holdfast.event_outbox SET admitted_at = now() WHERE ordering_key LIKE 'live-%'")
+            .await;
+        database.run("VACUUM ANALYZE holdfast.event_outbox").await;
+        polls.push(explain(&mut connection, "work_waits", "(60)").await.1);
+    }
+    assert!(claims[1] < claims[0] * 2, "buffers touched by the claim: {claims:?}");
+    assert!(polls[1] < polls[0] * 2 + 10, "buffers touched by the poll: {polls:?}");
+}
