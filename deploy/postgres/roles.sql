@@ -78,7 +78,9 @@ GRANT EXECUTE ON FUNCTION holdfast.stage_ticket() TO :"caller_role";
 -- A publisher inserts events; it can neither read nor change one, not even its own. The column defaults need the
 -- function; an identity column needs no right on its sequence.
 GRANT USAGE ON SCHEMA holdfast TO :"publisher_role";
-GRANT INSERT ON holdfast.event_outbox TO :"publisher_role";
+-- By column: what an event is, and nothing of what the server keeps about it (ticket, claim, verdict).
+GRANT INSERT (id, aggregate_id, event_type, envelope, created_at, ordering_key, content_hash)
+    ON holdfast.event_outbox TO :"publisher_role";
 GRANT EXECUTE ON FUNCTION holdfast.uuid_v7() TO :"publisher_role";
 
 -- Needed only where CONNECT was taken from PUBLIC, and possible only for who may grant it.

@@ -93,20 +93,18 @@ CREATE TABLE holdfast.event_outbox (
 );
 
 CREATE INDEX idx_event_outbox_pending ON holdfast.event_outbox (created_at) WHERE published_at IS NULL;
--- The resolver's path: tickets to be asked; and, before a row leaves, the undecided rows of its key.
+-- The resolver's path: tickets to be asked; and, before a row leaves, the undecided tickets of its key.
 CREATE INDEX event_outbox_unresolved ON holdfast.event_outbox (ticket) WHERE ticket IS NOT NULL;
-CREATE INDEX event_outbox_unresolved_key ON holdfast.event_outbox (ordering_key, seq) WHERE ticket IS NOT NULL;
+CREATE INDEX event_outbox_unresolved_key ON holdfast.event_outbox (ordering_key, ticket) WHERE ticket IS NOT NULL;
 -- The claim's path. Held, parked, backing off, unresolved and set-aside rows are not in it.
 CREATE INDEX event_outbox_fresh ON holdfast.event_outbox (seq)
     WHERE admitted_at IS NULL AND ticket IS NULL AND hold_operation_id IS NULL AND parked_at IS NULL
       AND published_at IS NULL;
-CREATE INDEX event_outbox_backing_off ON holdfast.event_outbox (next_attempt_at)
-    WHERE next_attempt_at IS NOT NULL AND published_at IS NULL;
+CREATE INDEX event_outbox_backing_off ON holdfast.event_outbox (next_attempt_at) WHERE next_attempt_at IS NOT NULL;
 -- A key's line of deliverable rows.
 CREATE INDEX event_outbox_line ON holdfast.event_outbox (ordering_key, seq)
     WHERE ticket IS NULL AND hold_operation_id IS NULL AND published_at IS NULL;
-CREATE INDEX event_outbox_in_flight ON holdfast.event_outbox (ordering_key, claimed_at)
-    WHERE claimed_at IS NOT NULL AND published_at IS NULL;
+CREATE INDEX event_outbox_in_flight ON holdfast.event_outbox (ordering_key, claimed_at) WHERE claimed_at IS NOT NULL;
 -- Followers set aside; the sweep for missed promotions walks their keys and no others.
 CREATE INDEX event_outbox_aside ON holdfast.event_outbox (ordering_key)
     WHERE admitted_at IS NOT NULL AND claimed_at IS NULL AND next_attempt_at IS NULL AND parked_at IS NULL

@@ -2,4 +2,6 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets something unexpected fails")]
 
 mod drain;
+mod hands_on;
 mod harness;
+mod kill;

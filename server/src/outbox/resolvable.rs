@@ -30,7 +30,8 @@ impl Resolvable for OutboxRows {
         async move {
             let kept = sql::keep(conn, &verdicts.committed).await?;
             let discarded = sql::discard_rolled_back(conn, &verdicts.rolled_back).await?;
-            Ok(Applied { kept, discarded })
+            let more = kept >= sql::DECIDED_PER_TX || discarded >= sql::DECIDED_PER_TX;
+            Ok(Applied { kept, discarded, more })
         }
         .boxed()
     }

@@ -47,6 +47,9 @@ fn tally_slot() -> i32 {
     rand::random_range(0..TALLY_SLOTS)
 }
 
+/// Rows decided in one transaction: it must stay far below its time limits.
+pub(super) const DECIDED_PER_TX: u64 = 5_000;
+
 // --- tickets --------------------------------------------------------------------------------------------------------
 
 pub(super) async fn undecided(
@@ -61,13 +64,20 @@ pub(super) async fn naming(conn: &mut PgConnection, tickets: &[i64]) -> Result<V
     Ok(sqlx::query_scalar(NAMING).bind(tickets).fetch_all(conn).await?)
 }
 
+/// At most [`DECIDED_PER_TX`] rows; as many as that means that there may be more.
 pub(super) async fn keep(conn: &mut PgConnection, committed: &[i64]) -> Result<u64, db::Error> {
     if committed.is_empty() {
         return Ok(0);
     }
-    Ok(sqlx::query(KEEP).bind(committed).execute(conn).await?.rows_affected())
+    Ok(sqlx::query(KEEP)
+        .bind(committed)
+        .bind(i64::try_from(DECIDED_PER_TX).unwrap_or(i64::MAX))
+        .execute(conn)
+        .await?
+        .rows_affected())
 }
 
+/// As [`keep`].
 pub(super) async fn discard_rolled_back(
     conn: &mut PgConnection,
     rolled_back: &[i64],
@@ -75,8 +85,12 @@ pub(super) async fn discard_rolled_back(
     if rolled_back.is_empty() {
         return Ok(0);
     }
-    let gone: i64 =
-        sqlx::query_scalar(DISCARD_ROLLED_BACK).bind(rolled_back).bind(tally_slot()).fetch_one(conn).await?;
+    let gone: i64 = sqlx::query_scalar(DISCARD_ROLLED_BACK)
+        .bind(rolled_back)
+        .bind(i64::try_from(DECIDED_PER_TX).unwrap_or(i64::MAX))
+        .bind(tally_slot())
+        .fetch_one(conn)
+        .await?;
     Ok(gone.unsigned_abs())
 }
 

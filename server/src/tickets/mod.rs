@@ -62,6 +62,8 @@ pub struct Applied {
     pub kept: u64,
     /// Rows discarded with their transaction.
     pub discarded: u64,
+    /// There may be more rows of these tickets.
+    pub more: bool,
 }
 
 /// A table with rows that are bound to tickets. Its owner registers it with the [`Resolver`] in the wiring.
@@ -74,7 +76,8 @@ pub trait Resolvable: Send + Sync {
         limit: i64,
     ) -> BoxFuture<'a, Result<Vec<i64>, db::Error>>;
 
-    /// Writes the verdicts, in the transaction that asked. May skip rows that another transaction is busy with.
+    /// Writes the verdicts, in the transaction that asked. May skip rows that another transaction is busy with, and may do
+    /// them in pieces.
     fn apply<'a>(
         &'a self,
         conn: &'a mut PgConnection,

@@ -184,29 +184,37 @@ impl Resolver {
         Ok(page.into_iter().take(MAX_FREE_PER_TX).collect())
     }
 
-    /// Asks these tickets and writes what was found out, all in one transaction.
+    /// Asks these tickets and writes what was found out.
     ///
     /// # Errors
-    /// The database's; nothing was written then, or it was all written.
+    /// The database's; what was written before it stays written, and asking again is harmless.
     pub async fn resolve(&self, tickets: &[i64]) -> Result<Report, db::Error> {
         let mut report = Report::default();
         for chunk in tickets.chunks(MAX_FREE_PER_TX) {
-            report.add(db::within(self.options.limit, self.resolve_chunk(chunk)).await?);
+            loop {
+                let (one, more) = db::within(self.options.limit, self.resolve_chunk(chunk)).await?;
+                report.add(one);
+                if !more {
+                    break;
+                }
+            }
         }
         Ok(report)
     }
 
-    async fn resolve_chunk(&self, tickets: &[i64]) -> Result<Report, db::Error> {
+    /// One transaction; tells whether the same tickets are worth another.
+    async fn resolve_chunk(&self, tickets: &[i64]) -> Result<(Report, bool), db::Error> {
         let mut tx = self.pool.begin(Begin::Durable).await?;
         let work = self.ask_and_apply(&mut tx, tickets).await;
         let (verdicts, applied) = tx.finish(work).await?;
         self.metrics.discarded("rolled_back", applied.discarded);
-        Ok(Report {
+        let report = Report {
             asked: tickets.len(),
             open: verdicts.open.len(),
             kept: applied.kept,
             discarded: applied.discarded,
-        })
+        };
+        Ok((report, applied.more))
     }
 
     async fn ask_and_apply(
@@ -221,6 +229,7 @@ impl Resolver {
                 let one = table.apply(tx.conn(), &verdicts).await?;
                 applied.kept += one.kept;
                 applied.discarded += one.discarded;
+                applied.more |= one.more;
             }
         }
         Ok((verdicts, applied))

@@ -22,7 +22,7 @@ use tokio::sync::{Mutex, Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::backoff::Backoff;
 use crate::broker::{Publisher, Weather};
@@ -196,6 +196,9 @@ struct Desk<P> {
     next_settle: Instant,
     losses: Losses,
     settle_failures: u32,
+    /// Most outcomes of one settle: halved while the database refuses, so that one row cannot keep the others from being
+    /// written down.
+    settle_at_most: usize,
     failing: bool,
 }
 
@@ -234,6 +237,7 @@ impl<P: Publisher> Desk<P> {
             next_settle: now,
             losses: Losses::default(),
             settle_failures: 0,
+            settle_at_most: usize::MAX,
             failing: false,
         }
     }
@@ -290,7 +294,8 @@ impl<P: Publisher> Desk<P> {
     }
 
     fn start_settle(&mut self) {
-        let batch = std::mem::take(&mut self.done);
+        let rest = self.done.split_off(self.done.len().min(self.settle_at_most));
+        let batch = std::mem::replace(&mut self.done, rest);
         let shared = self.shared.clone();
         let first = self.settle_failures == 0;
         self.settling = Some(tokio::spawn(async move {
@@ -322,6 +327,7 @@ impl<P: Publisher> Desk<P> {
         match settled.outcome {
             Ok(report) => {
                 self.settle_failures = 0;
+                self.settle_at_most = self.settle_at_most.saturating_mul(2);
                 self.flight.settled(report.rows);
                 self.want_pass |= report.promoted > 0 || report.given_back > 0;
                 self.housekeeping |= !report.locked;
@@ -336,8 +342,25 @@ impl<P: Publisher> Desk<P> {
                 self.settle_failures = self.settle_failures.saturating_add(1);
                 self.complain(&error, "outcomes cannot be written; they are kept and tried again");
                 self.next_settle = Instant::now() + SETTLE_PAUSE.after(self.settle_failures);
-                let newer = std::mem::replace(&mut self.done, settled.left);
-                self.done.extend(newer);
+                let refused = matches!(error.kind, db::Kind::Refused | db::Kind::Other);
+                match settled.left.as_slice() {
+                    [row] if refused => {
+                        error!(
+                            service.name = %self.shared.options.service,
+                            event.id = %row.id,
+                            %error,
+                            "the database refuses this row's outcome; it is left to its lease"
+                        );
+                        self.flight.settled(1);
+                    }
+                    rows => {
+                        if refused {
+                            self.settle_at_most = rows.len().div_ceil(2);
+                        }
+                        let newer = std::mem::replace(&mut self.done, settled.left);
+                        self.done.extend(newer);
+                    }
+                }
             }
         }
         // A full window may have been what a pass waited for.
@@ -363,6 +386,10 @@ impl<P: Publisher> Desk<P> {
                 self.schedule.forget(&report.decided);
                 self.schedule.open(now, &report.undecided);
                 self.want_pass |= report.more;
+                if report.more {
+                    // A decided ticket may have more rows than the pass took along.
+                    self.resolver.ask(report.decided);
+                }
                 self.flight.launch(report.claimed, report.started);
             }
             Err(error) => {

@@ -163,12 +163,14 @@ async fn claim(
     }
     report.more |= candidates.len() >= order.rows;
     let earlier = tickets::judge_free(tx.conn(), &free).await?;
-    sql::keep(tx.conn(), &earlier.committed).await?;
-    counted.discarded += sql::discard_rolled_back(tx.conn(), &earlier.rolled_back).await?;
+    let kept = sql::keep(tx.conn(), &earlier.committed).await?;
+    let discarded = sql::discard_rolled_back(tx.conn(), &earlier.rolled_back).await?;
+    counted.discarded += discarded;
     counted.discarded += sql::discard_rolled_back(tx.conn(), &verdicts.rolled_back).await?;
-    report.more |= !earlier.committed.is_empty();
-    if free.len() >= tickets::MAX_FREE_PER_TX {
-        // There may be decided rows before these that were not asked: their keys wait for the next pass.
+    report.more |= kept > 0;
+    let decided_all = kept.max(discarded) < sql::DECIDED_PER_TX;
+    if free.len() >= tickets::MAX_FREE_PER_TX || !decided_all {
+        // There may be decided rows before these that were not asked or written: their keys wait for the next pass.
         candidates.retain(|c| !c.keyed);
         report.more = true;
     }
@@ -186,10 +188,6 @@ async fn claim(
         &earlier.committed,
     )
     .await?;
-    if report.more {
-        // What did not fit of a ticket's rows is deliverable from now on, not only when the resolver comes by.
-        sql::keep(tx.conn(), &verdicts.committed).await?;
-    }
     report.claimed = answered.into_iter().filter(|row| row.goes).collect();
     report.claimed.sort_unstable_by_key(|row| row.seq);
     Ok(())

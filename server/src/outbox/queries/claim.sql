@@ -8,22 +8,21 @@ WITH candidate AS MATERIALIZED (
     SELECT o.id, o.seq, o.ordering_key AS key
     FROM unnest($1::uuid[]) AS wanted (id) JOIN holdfast.event_outbox AS o ON o.id = wanted.id
     WHERE (o.ticket IS NULL OR o.ticket = ANY ($2::bigint[]))
-      AND o.hold_operation_id IS NULL AND o.parked_at IS NULL AND o.published_at IS NULL AND o.claimed_at IS NULL
+      AND num_nonnulls(o.hold_operation_id, o.parked_at, o.published_at, o.claimed_at) = 0
       AND (o.admitted_at IS NULL OR o.next_attempt_at <= now())
 ), fence AS MATERIALIZED (
     SELECT k.key,
            EXISTS (SELECT 1 FROM holdfast.event_outbox AS f
-                   WHERE f.ordering_key = k.key AND f.claimed_at IS NOT NULL AND f.published_at IS NULL) AS in_flight,
+                   WHERE f.ordering_key = k.key AND f.claimed_at IS NOT NULL AND num_nonnulls(f.published_at) = 0) AS in_flight,
            least(
                (SELECT b.seq FROM holdfast.event_outbox AS b
                 WHERE b.ordering_key = k.key AND b.ticket IS NULL AND b.hold_operation_id IS NULL
                   AND b.published_at IS NULL AND b.id <> ALL ($1::uuid[])
                   AND ($4 OR NOT (b.unroutable AND b.next_attempt_at IS NOT NULL))
                 ORDER BY b.seq LIMIT 1),
-               (SELECT b.seq FROM holdfast.event_outbox AS b
-                WHERE b.ordering_key = k.key AND b.ticket = ANY ($5::bigint[]) AND b.hold_operation_id IS NULL
-                  AND b.id <> ALL ($1::uuid[])
-                ORDER BY b.seq LIMIT 1)
+               (SELECT min(b.seq) FROM holdfast.event_outbox AS b
+                WHERE b.ordering_key = k.key AND b.ticket = ANY ($5::bigint[])
+                  AND num_nonnulls(b.hold_operation_id) = 0 AND b.id <> ALL ($1::uuid[]))
            ) AS seq
     FROM (SELECT DISTINCT key FROM candidate WHERE key <> '') AS k
 ), verdict AS MATERIALIZED (
@@ -42,7 +41,7 @@ SET ticket = NULL,
 FROM verdict AS v
 WHERE o.id = v.id
   AND (o.ticket IS NULL OR o.ticket = ANY ($2::bigint[]))
-  AND o.hold_operation_id IS NULL AND o.parked_at IS NULL AND o.published_at IS NULL AND o.claimed_at IS NULL
+  AND num_nonnulls(o.hold_operation_id, o.parked_at, o.published_at, o.claimed_at) = 0
   AND (o.admitted_at IS NULL OR o.next_attempt_at <= now())
 RETURNING o.id, o.seq, v.goes, o.claim_generation, o.attempts, o.ordering_key, o.event_type,
           -- Hand-written SQL may say 'infinity'; one row must not fail a batch.

@@ -3,7 +3,7 @@ WITH failed AS MATERIALIZED (
     SELECT o.id, o.claim_generation, f.error, f.delay, f.unroutable FROM holdfast.event_outbox AS o
     JOIN unnest($1::uuid[], $2::bigint[], $3::text[], $4::float8[], $5::boolean[])
          AS f (id, generation, error, delay, unroutable) ON f.id = o.id AND f.generation = o.claim_generation
-    WHERE o.claimed_at IS NOT NULL AND o.published_at IS NULL
+    WHERE num_nonnulls(o.claimed_at) = 1 AND num_nonnulls(o.published_at) = 0
     ORDER BY o.id FOR UPDATE OF o
 )
 UPDATE holdfast.event_outbox AS o
@@ -12,6 +12,6 @@ SET attempts = o.attempts + 1, last_error = failed.error, unroutable = failed.un
     claimed_at = NULL, claimed_by = NULL,
     is_head = (NOT $6 AND (o.ordering_key <> '') IS TRUE)
 FROM failed
-WHERE o.id = failed.id AND o.claim_generation = failed.claim_generation AND o.claimed_at IS NOT NULL
-  AND o.published_at IS NULL
+WHERE o.id = failed.id AND o.claim_generation = failed.claim_generation
+  AND num_nonnulls(o.claimed_at) = 1 AND num_nonnulls(o.published_at) = 0
 RETURNING o.ordering_key

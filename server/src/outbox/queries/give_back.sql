@@ -2,12 +2,12 @@
 WITH given AS MATERIALIZED (
     SELECT o.id, o.claim_generation FROM holdfast.event_outbox AS o
     JOIN unnest($1::uuid[], $2::bigint[]) AS g (id, generation) ON g.id = o.id AND g.generation = o.claim_generation
-    WHERE o.claimed_at IS NOT NULL AND o.published_at IS NULL
+    WHERE num_nonnulls(o.claimed_at) = 1 AND num_nonnulls(o.published_at) = 0
     ORDER BY o.id FOR UPDATE OF o
 )
 UPDATE holdfast.event_outbox AS o
 SET claimed_at = NULL, claimed_by = NULL, admitted_at = NULL, is_head = (NOT $3 AND (o.ordering_key <> '') IS TRUE)
 FROM given
-WHERE o.id = given.id AND o.claim_generation = given.claim_generation AND o.claimed_at IS NOT NULL
-  AND o.published_at IS NULL
+WHERE o.id = given.id AND o.claim_generation = given.claim_generation
+  AND num_nonnulls(o.claimed_at) = 1 AND num_nonnulls(o.published_at) = 0
 RETURNING o.ordering_key

@@ -5,7 +5,7 @@ WITH keys AS MATERIALIZED (
     SELECT DISTINCT k AS key FROM unnest($1::text[]) AS k
     WHERE k <> ''
       AND NOT EXISTS (SELECT 1 FROM holdfast.event_outbox AS f
-                      WHERE f.ordering_key = k AND f.claimed_at IS NOT NULL AND f.published_at IS NULL)
+                      WHERE f.ordering_key = k AND f.claimed_at IS NOT NULL AND num_nonnulls(f.published_at) = 0)
 ), run AS MATERIALIZED (
     SELECT line.id FROM keys CROSS JOIN LATERAL (
         SELECT front.id, bool_and(front.aside) OVER (ORDER BY front.seq) AS aside
@@ -20,11 +20,11 @@ WITH keys AS MATERIALIZED (
     WHERE line.aside
 ), locked AS MATERIALIZED (
     SELECT o.id FROM holdfast.event_outbox AS o JOIN run ON run.id = o.id
-    WHERE o.admitted_at IS NOT NULL AND o.claimed_at IS NULL AND o.next_attempt_at IS NULL AND o.published_at IS NULL
+    WHERE num_nonnulls(o.admitted_at) = 1 AND num_nonnulls(o.claimed_at, o.next_attempt_at, o.parked_at, o.published_at) = 0
     -- A row that a stranger has locked must not fail the stamp of its front, or a whole pass: the sweep finds it later.
     ORDER BY o.id FOR UPDATE OF o SKIP LOCKED
 )
 UPDATE holdfast.event_outbox AS o SET admitted_at = NULL
 FROM locked
-WHERE o.id = locked.id AND o.admitted_at IS NOT NULL AND o.claimed_at IS NULL AND o.next_attempt_at IS NULL
-  AND o.parked_at IS NULL AND o.published_at IS NULL
+WHERE o.id = locked.id AND num_nonnulls(o.admitted_at) = 1
+  AND num_nonnulls(o.claimed_at, o.next_attempt_at, o.parked_at, o.published_at) = 0

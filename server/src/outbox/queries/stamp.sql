@@ -3,7 +3,7 @@
 WITH confirmed AS MATERIALIZED (
     SELECT o.id, o.claim_generation FROM holdfast.event_outbox AS o
     JOIN unnest($1::uuid[], $2::bigint[]) AS c (id, generation) ON c.id = o.id AND c.generation = o.claim_generation
-    WHERE o.published_at IS NULL
+    WHERE num_nonnulls(o.published_at) = 0
     ORDER BY o.id FOR UPDATE OF o
 )
 UPDATE holdfast.event_outbox AS o
@@ -14,5 +14,6 @@ SET published_at = greatest(now(), o.created_at),
     claimed_at = NULL, claimed_by = NULL, next_attempt_at = NULL, last_error = NULL, unroutable = false,
     is_head = (NOT $3 AND (o.ordering_key <> '') IS TRUE)
 FROM confirmed
-WHERE o.id = confirmed.id AND o.claim_generation = confirmed.claim_generation AND o.published_at IS NULL
+WHERE o.id = confirmed.id AND o.claim_generation = confirmed.claim_generation
+  AND num_nonnulls(o.published_at) = 0
 RETURNING o.ordering_key

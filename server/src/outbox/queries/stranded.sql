@@ -21,5 +21,5 @@ SELECT aside.key FROM aside CROSS JOIN LATERAL (
 WHERE aside.key IS NOT NULL
   AND front.admitted_at IS NOT NULL AND front.next_attempt_at IS NULL AND front.parked_at IS NULL
   AND NOT EXISTS (SELECT 1 FROM holdfast.event_outbox AS f
-                  WHERE f.ordering_key = aside.key AND f.claimed_at IS NOT NULL AND f.published_at IS NULL)
+                  WHERE f.ordering_key = aside.key AND f.claimed_at IS NOT NULL AND num_nonnulls(f.published_at) = 0)
 LIMIT 1000

@@ -2,7 +2,7 @@
 SELECT EXISTS (SELECT 1 FROM holdfast.event_outbox
                WHERE admitted_at IS NULL AND ticket IS NULL AND hold_operation_id IS NULL AND parked_at IS NULL
                  AND published_at IS NULL)
-    OR EXISTS (SELECT 1 FROM holdfast.event_outbox WHERE next_attempt_at <= now() AND published_at IS NULL)
+    OR EXISTS (SELECT 1 FROM holdfast.event_outbox WHERE next_attempt_at <= now() AND num_nonnulls(published_at) = 0)
     OR EXISTS (SELECT 1 FROM holdfast.event_outbox
-               WHERE claimed_at < now() - $1::float8 * interval '1 second' AND published_at IS NULL)
+               WHERE claimed_at < now() - $1::float8 * interval '1 second' AND num_nonnulls(published_at) = 0)
     OR EXISTS (SELECT 1 FROM holdfast.event_outbox WHERE is_head AND claimed_at IS NULL)
