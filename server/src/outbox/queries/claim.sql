@@ -13,18 +13,16 @@ WITH candidate AS MATERIALIZED (
 ), fence AS MATERIALIZED (
     SELECT k.key,
            EXISTS (SELECT 1 FROM holdfast.event_outbox AS f
-                   WHERE f.ordering_key = k.key AND f.claimed_at IS NOT NULL
-                     AND num_nonnulls(f.published_at) = 0) AS in_flight,
+                   WHERE f.ordering_key = k.key AND f.claimed_at IS NOT NULL AND num_nonnulls(f.published_at) = 0) AS in_flight,
            least(
                (SELECT b.seq FROM holdfast.event_outbox AS b
                 WHERE b.ordering_key = k.key AND b.ticket IS NULL AND b.hold_operation_id IS NULL
                   AND b.published_at IS NULL AND b.id <> ALL ($1::uuid[])
                   AND ($4 OR NOT (b.unroutable AND b.next_attempt_at IS NOT NULL))
                 ORDER BY b.seq LIMIT 1),
-               (SELECT b.seq FROM holdfast.event_outbox AS b
-                WHERE b.ordering_key = k.key AND b.ticket = ANY ($5::bigint[]) AND b.hold_operation_id IS NULL
-                  AND b.id <> ALL ($1::uuid[])
-                ORDER BY b.seq LIMIT 1)
+               (SELECT min(b.seq) FROM holdfast.event_outbox AS b
+                WHERE b.ordering_key = k.key AND b.ticket = ANY ($5::bigint[])
+                  AND num_nonnulls(b.hold_operation_id) = 0 AND b.id <> ALL ($1::uuid[]))
            ) AS seq
     FROM (SELECT DISTINCT key FROM candidate WHERE key <> '') AS k
 ), verdict AS MATERIALIZED (

@@ -1,5 +1,5 @@
--- The verdict "rolled back": the rows go, counted in the same transaction; those that somebody else is busy with, next time.
--- At most $2 at once: a transaction with a million events is decided in pieces. $3: the tally's slot.
+-- The verdict "rolled back": the rows go, counted in the same transaction, at most $2 at once; those that somebody else is
+-- busy with, next time. What never waits needs no order. $3: the tally's slot.
 WITH decided AS MATERIALIZED (
     SELECT id, ticket FROM holdfast.event_outbox
     WHERE ticket = ANY ($1::bigint[])

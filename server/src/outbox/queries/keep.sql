@@ -1,6 +1,6 @@
--- The verdict "committed". Rows that somebody else is busy with are skipped: the resolver comes again, and a pass lets nothing
--- of their key overtake them meanwhile (claim.sql, $5). At most $2 at once: a transaction with a million events is decided in
--- pieces. What never waits needs no order.
+-- The verdict "committed", at most $2 rows at once: a transaction with a million events is decided in pieces. Rows that
+-- somebody else is busy with are skipped: the resolver comes again, and a pass lets nothing of their key overtake them
+-- meanwhile (claim.sql, $5). What never waits needs no order.
 WITH decided AS MATERIALIZED (
     SELECT id, ticket FROM holdfast.event_outbox
     WHERE ticket = ANY ($1::bigint[])
