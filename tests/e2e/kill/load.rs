@@ -220,7 +220,7 @@ async fn transaction(
     }
     let committed = connection.execute("COMMIT").await.is_ok();
     deed.end = if committed { End::Committed } else { End::Unknown };
-    if turn % 2 == 0 {
+    if turn.is_multiple_of(2) {
         let request = ConfirmStagedRequest { service: ORDERS.to_owned(), ticket };
         // A hint; whoever is dead or asleep need not hear it, and nobody waits for that.
         let mut client = client(shared, turn);

@@ -8,10 +8,11 @@
 //! | committed, not claimed; while it is claimed | [`caller`] | [`server`] | [`postgres`] | [`broker`] |
 //! | claimed, not published; published, not confirmed | [`caller`] | [`server`] | [`postgres`] | [`broker`] |
 //! | confirmed, not stamped; while it is stamped | [`caller`] | [`server`] | [`postgres`] | [`broker`] |
-//! | anywhere, under load | – | [`load_server`] | [`load_postgres`] | [`load_broker`] |
+//! | anywhere, under load | – | [`load_server`], [`replicas`] | [`load_postgres`] | [`broker`] |
 //!
 //! How a step is reached and kept: [`steps`]. Each test ends with every committed event delivered, none of a
 //! transaction that did not commit, first deliveries of a key in order, and the outbox reconciled (invariant 2).
+#![expect(clippy::panic, reason = "a test that meets something unexpected fails, and says what")]
 
 mod gate;
 mod load;
