@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::super::sql;
-use super::group::rows_of;
+use super::rows::rows_of;
 use super::same_id::{self, Decision};
 use super::{Answer, Options, Outcome, Refused, Request};
 use crate::db::{self, Begin, Kind, Pool};

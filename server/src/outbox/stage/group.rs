@@ -5,13 +5,12 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use holdfast_proto::envelope::Valid;
-use time::OffsetDateTime;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::super::sql;
+use super::rows::rows_of;
 use super::{Options, Outcome, Refused, Request, alone};
 use crate::db::{self, Begin, Kind, Pool};
 use crate::metrics::ServiceMetrics;
@@ -219,23 +218,4 @@ fn label(refused: &Refused) -> &'static str {
         Refused::NoAnswer => "internal",
         Refused::Database(_) => "database",
     }
-}
-
-/// The rows of events, in the order given.
-pub(super) fn rows_of<'a>(
-    events: impl Iterator<Item = (i64, &'a Valid)>,
-    source: &str,
-    now: OffsetDateTime,
-) -> sql::NewRows {
-    let mut rows = sql::NewRows::default();
-    for (ticket, event) in events {
-        rows.ids.push(event.id);
-        rows.aggregate_ids.push(event.aggregate_id);
-        rows.event_types.push(event.event_type.clone());
-        rows.envelopes.push(event.envelope_text(source, now));
-        rows.ordering_keys.push(event.ordering_key.clone());
-        rows.content_hashes.push(event.content_hash.to_vec());
-        rows.tickets.push(ticket);
-    }
-    rows
 }

@@ -8,6 +8,7 @@
 
 mod alone;
 mod group;
+mod rows;
 mod same_id;
 
 use std::sync::Arc;

@@ -1,0 +1,365 @@
+//! The desk: the drainer's state between two events. What runs (a pass, a settle, a poll), what waits (outcomes, hints), and
+//! when to look next. Decides what to start; never waits itself, but for the next event.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tracing::{debug, error, info, warn};
+
+use super::flight::{Done, Flight};
+use super::hints::Schedule;
+use super::losses::Losses;
+use super::{Hint, Shared, pass, settle};
+use crate::backoff::Backoff;
+use crate::broker::{Publisher, Weather};
+use crate::{db, tickets};
+
+/// The loop's state: what runs, what waits, when to look next.
+pub(super) struct Desk<P> {
+    shared: Arc<Shared>,
+    pub flight: Flight<P>,
+    pub weather: tokio::sync::watch::Receiver<Weather>,
+    resolver: tickets::Hints,
+    schedule: Schedule,
+    done: Vec<Done>,
+    pub settling: Option<JoinHandle<Settled>>,
+    pub passing: Option<JoinHandle<Result<pass::Report, db::Error>>>,
+    pub polling: Option<JoinHandle<Result<bool, db::Error>>>,
+    /// Something may be deliverable.
+    pub want_pass: bool,
+    /// The next pass also heals leases and settles ended fronts.
+    housekeeping: bool,
+    /// No pass before.
+    not_before: Instant,
+    next_poll: Instant,
+    next_sweep: Instant,
+    next_settle: Instant,
+    losses: Losses,
+    settle_failures: u32,
+    /// Most outcomes of one settle: halved while the database refuses, so that one row cannot keep the others from being
+    /// written down.
+    settle_at_most: usize,
+    failing: bool,
+}
+
+/// A settle's end: what is still to be settled, and what was.
+pub(super) struct Settled {
+    left: Vec<Done>,
+    outcome: Result<settle::Report, db::Error>,
+}
+
+const SETTLE_PAUSE: Backoff = Backoff { base: Duration::from_millis(50), cap: Duration::from_secs(2) };
+
+impl<P: Publisher> Desk<P> {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        flight: Flight<P>,
+        weather: tokio::sync::watch::Receiver<Weather>,
+        resolver: tickets::Hints,
+    ) -> Self {
+        let now = Instant::now();
+        let sweep = shared.options.sweep;
+        Self {
+            shared,
+            flight,
+            weather,
+            resolver,
+            schedule: Schedule::default(),
+            done: Vec::new(),
+            settling: None,
+            passing: None,
+            polling: None,
+            want_pass: true,
+            housekeeping: true,
+            not_before: now,
+            next_poll: now,
+            next_sweep: now + sweep,
+            next_settle: now,
+            losses: Losses::default(),
+            settle_failures: 0,
+            settle_at_most: usize::MAX,
+            failing: false,
+        }
+    }
+
+    fn fair(&self) -> bool {
+        *self.weather.borrow() == Weather::Fair
+    }
+
+    /// How many more rows may be claimed before some of those in flight are settled.
+    fn room(&self) -> usize {
+        self.shared.options.window.saturating_sub(self.flight.unsettled())
+    }
+
+    /// Whether a pass may claim: the broker takes messages, and there is room for enough rows to be worth one.
+    fn can_claim(&self) -> bool {
+        self.fair() && self.room() >= (self.shared.options.window / 4).max(1)
+    }
+
+    pub(super) fn start_what_can(&mut self) {
+        let now = Instant::now();
+        if self.settling.is_none() && !self.done.is_empty() && now >= self.next_settle {
+            self.start_settle();
+        }
+        if self.passing.is_some() {
+            return;
+        }
+        let due = self.schedule.due(now, tickets::MAX_FREE_PER_TX);
+        if !self.fair() || now < self.not_before {
+            // The verdict is written all the same.
+            if !due.is_empty() {
+                self.schedule.forget(&due);
+                self.resolver.ask(due);
+            }
+            return;
+        }
+        if self.can_claim() && (self.want_pass || !due.is_empty()) {
+            let order = pass::Order {
+                tickets: due,
+                rows: self.room().min(self.shared.options.batch),
+                only_tickets: !self.want_pass,
+                housekeeping: self.housekeeping,
+                sweep: now >= self.next_sweep,
+            };
+            if order.sweep {
+                self.next_sweep = now + self.shared.options.sweep;
+            }
+            self.want_pass = false;
+            self.housekeeping = false;
+            self.passing = Some(tokio::spawn(pass::run(self.shared.clone(), order)));
+        } else if !due.is_empty() {
+            self.schedule.forget(&due);
+            self.resolver.ask(due);
+        }
+    }
+
+    fn start_settle(&mut self) {
+        let rest = self.done.split_off(self.done.len().min(self.settle_at_most));
+        let batch = std::mem::replace(&mut self.done, rest);
+        let shared = self.shared.clone();
+        let first = self.settle_failures == 0;
+        self.settling = Some(tokio::spawn(async move {
+            let (left, outcome) = settle::all(&shared, batch, first).await;
+            Settled { left, outcome }
+        }));
+    }
+
+    pub(super) fn collect(&mut self, done: Done) {
+        self.note(&done);
+        self.done.push(done);
+        // Outcomes come in bursts; what is there is settled together.
+        while let Some(done) = self.flight.try_next() {
+            self.note(&done);
+            self.done.push(done);
+        }
+    }
+
+    fn note(&mut self, done: &Done) {
+        if done.confirmed() {
+            self.losses.over();
+        } else if done.lost() && self.fair() {
+            self.not_before = self.not_before.max(self.losses.lost(Instant::now()));
+            self.want_pass = true;
+        }
+    }
+
+    pub(super) fn settled(&mut self, settled: Settled) {
+        match settled.outcome {
+            Ok(report) => {
+                self.settle_failures = 0;
+                self.settle_at_most = self.settle_at_most.saturating_mul(2);
+                self.flight.settled(report.rows);
+                self.want_pass |= report.promoted > 0 || report.given_back > 0;
+                self.housekeeping |= !report.locked;
+                self.want_pass |= !report.locked;
+                if !settled.left.is_empty() {
+                    // Somebody has these rows locked; their neighbours are through.
+                    self.next_settle = Instant::now() + SETTLE_PAUSE.base;
+                    self.done.extend(settled.left);
+                }
+            }
+            Err(error) => {
+                self.settle_failures = self.settle_failures.saturating_add(1);
+                self.complain(&error, "outcomes cannot be written; they are kept and tried again");
+                self.next_settle = Instant::now() + SETTLE_PAUSE.after(self.settle_failures);
+                let refused = matches!(error.kind, db::Kind::Refused | db::Kind::Other);
+                match settled.left.as_slice() {
+                    [row] if refused => {
+                        error!(
+                            service.name = %self.shared.options.service,
+                            event.id = %row.id,
+                            %error,
+                            "the database refuses this row's outcome; it is left to its lease"
+                        );
+                        self.flight.settled(1);
+                    }
+                    rows => {
+                        if refused {
+                            self.settle_at_most = rows.len().div_ceil(2);
+                        }
+                        let newer = std::mem::replace(&mut self.done, settled.left);
+                        self.done.extend(newer);
+                    }
+                }
+            }
+        }
+        // A full window may have been what a pass waited for.
+        self.want_pass = true;
+    }
+
+    pub(super) fn passed(&mut self, passed: Result<pass::Report, db::Error>) {
+        let now = Instant::now();
+        match passed {
+            Ok(report) if !report.locked => {
+                // Somebody else passes; what we were hinted at stands.
+                self.schedule.stands(now, &report.undecided);
+                self.not_before =
+                    self.not_before.max(now + Duration::from_millis(rand::random_range(2..=10)));
+                self.want_pass = true;
+                self.housekeeping |= report.housekeeping;
+                if report.sweep {
+                    self.next_sweep = now;
+                }
+            }
+            Ok(report) => {
+                self.recovered();
+                self.schedule.forget(&report.decided);
+                self.schedule.open(now, &report.undecided);
+                self.want_pass |= report.more;
+                if report.more {
+                    // A decided ticket may have more rows than the pass took along.
+                    self.resolver.ask(report.decided);
+                }
+                self.flight.launch(report.claimed, report.started);
+            }
+            Err(error) => {
+                self.complain(&error, "service database cannot be drained");
+                self.want_pass = true;
+                self.housekeeping = true;
+                self.not_before = now + SETTLE_PAUSE.after(6);
+            }
+        }
+    }
+
+    pub(super) fn polled(&mut self, polled: Result<bool, db::Error>) {
+        match polled {
+            Ok(work) => {
+                self.recovered();
+                self.want_pass |= work;
+                self.housekeeping |= work;
+            }
+            Err(error) => self.complain(&error, "service database cannot be drained"),
+        }
+    }
+
+    pub(super) fn hinted(&mut self, hint: Hint) {
+        let now = Instant::now();
+        match hint {
+            Hint::Staged(ticket) => self.schedule.staged(now, ticket),
+            Hint::Confirmed(ticket) => self.schedule.confirmed(now, ticket),
+        }
+    }
+
+    pub(super) fn wake_at(&self) -> Instant {
+        let mut at = self.next_poll;
+        if self.passing.is_none() {
+            at = self.schedule.next().map_or(at, |next| at.min(next.max(self.not_before)));
+            // Foul weather and a full window end by events of their own.
+            if self.want_pass && self.can_claim() {
+                at = at.min(self.not_before);
+            }
+        }
+        if self.settling.is_none() && !self.done.is_empty() {
+            at = at.min(self.next_settle);
+        }
+        at
+    }
+
+    pub(super) fn tick(&mut self) {
+        let now = Instant::now();
+        if now < self.next_poll {
+            return;
+        }
+        self.next_poll = now + self.shared.options.poll.mul_f64(rand::random_range(0.9..1.1));
+        if now >= self.next_sweep {
+            self.want_pass = true;
+        }
+        if self.fair() && self.passing.is_none() && self.polling.is_none() && !self.want_pass {
+            self.polling = Some(tokio::spawn(pass::poll(self.shared.clone())));
+        }
+    }
+
+    fn complain(&mut self, error: &db::Error, what: &str) {
+        if self.failing {
+            debug!(service.name = %self.shared.options.service, %error, "{what}");
+        } else {
+            self.failing = true;
+            warn!(service.name = %self.shared.options.service, %error, "{what}");
+        }
+    }
+
+    fn recovered(&mut self) {
+        if self.failing {
+            self.failing = false;
+            info!(service.name = %self.shared.options.service, "service database is drained again");
+        }
+    }
+
+    /// No claims any more; what is on the wire is waited for until `stop_at`, then given up and given back.
+    pub(super) async fn stop(mut self, stop_at: Instant) {
+        self.flight.no_more();
+        if let Some(polling) = self.polling.take() {
+            polling.abort();
+        }
+        // A little longer than the grace: what was given up is still to be written down.
+        let end = stop_at + Duration::from_secs(4);
+        loop {
+            if self.settling.is_none() && !self.done.is_empty() {
+                self.start_settle();
+            }
+            if self.flight.unsettled() == 0 && self.settling.is_none() && self.passing.is_none() {
+                return;
+            }
+            tokio::select! {
+                biased;
+                Some(done) = self.flight.next() => self.collect(done),
+                settled = joined(&mut self.settling) => {
+                    let failed = settled.outcome.is_err();
+                    self.settled(settled);
+                    if failed {
+                        tokio::time::sleep(SETTLE_PAUSE.base).await;
+                    }
+                }
+                passed = joined(&mut self.passing) => self.passed(passed),
+                () = tokio::time::sleep_until(stop_at), if Instant::now() < stop_at => self.flight.give_up(),
+                () = tokio::time::sleep_until(end) => {
+                    warn!(
+                        service.name = %self.shared.options.service,
+                        rows = self.flight.unsettled(),
+                        "stopped with claims unsettled; their leases will heal them"
+                    );
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Waits for a task if there is one; for ever if there is none. Cancel-safe: the handle stays until it is done.
+pub(super) async fn joined<T>(task: &mut Option<JoinHandle<T>>) -> T {
+    match task.as_mut() {
+        None => std::future::pending().await,
+        Some(handle) => {
+            let joined = handle.await;
+            *task = None;
+            match joined {
+                Ok(value) => value,
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                // Only we cancel, and then nobody joins.
+                Err(_) => std::future::pending().await,
+            }
+        }
+    }
+}
