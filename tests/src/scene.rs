@@ -25,6 +25,10 @@ use crate::{
     wait,
 };
 
+/// What the server says once it has reached the broker. A scene begins there: a test that stalls the broker a moment later
+/// means a broker that was there.
+const CONNECTED: &str = "broker connected";
+
 /// The service of all scenes.
 pub const SERVICE: &str = "orders";
 
@@ -105,13 +109,16 @@ impl Builder {
 
     /// With a server in this process.
     pub async fn start(self) -> Scene<ServerInProcess> {
-        self.stage().await.start().await
+        let scene = self.stage().await.start().await;
+        scene.logs.wait_for(CONNECTED).await;
+        scene
     }
 
     /// With the real binary in a process of its own.
     pub async fn start_process(self) -> Scene<ServerProcess> {
         let stage = self.stage().await;
         let server = ServerProcess::start(&stage.config).await;
+        stage.logs.wait_for(CONNECTED).await;
         Scene::of(stage, server)
     }
 }
