@@ -48,7 +48,7 @@ async fn at_once(client: &Client, requests: &[(i64, Event)]) -> Vec<Result<Vec<S
 }
 
 #[tokio::test]
-async fn what_waits_goes_into_one_transaction() {
+async fn what_waits_goes_into_fewer_transactions_than_there_are_requests() {
     let scene = Scene::start().await;
     let gate = Gate::before_inserts(&scene.database).await;
     let mut caller = scene.caller().await;
@@ -82,7 +82,7 @@ async fn among_neighbours(scene: &Scene, gate: &Gate<'_>, bad: (i64, Event)) -> 
     let ahead = at_once(&scene.client, std::slice::from_ref(&first));
     let (ahead, mut answers) = tokio::join!(ahead, async {
         gate.somebody_waits().await;
-        // All of these arrive while the first one stands at the gate.
+        // Sent while the first one stands at the gate, so most of them meet in a group; which ones is not asserted.
         let (answers, ()) = tokio::join!(at_once(&scene.client, &requests), gate.open());
         answers
     });
