@@ -5,10 +5,12 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use futures::FutureExt;
 use holdfast_proto::envelope;
 use holdfast_proto::v1::outbox_service_server::OutboxServiceServer;
 use prometheus::Registry;
@@ -17,7 +19,7 @@ use tokio::sync::Notify;
 use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 use uuid::Uuid;
 
 use crate::broker::{AmqpPublisher, Link, LinkOptions};
@@ -61,6 +63,21 @@ struct Tasks {
     staging: TaskTracker,
     drains: TaskTracker,
     link: TaskTracker,
+    failed: CancellationToken,
+}
+
+impl Tasks {
+    /// Spawns a task that the server cannot be without. Should it panic, nobody would do its work and nobody would notice: the
+    /// server stops, whoever supervises it starts it again, and leases heal what was in hand.
+    fn spawn(&self, on: &TaskTracker, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        let failed = self.failed.clone();
+        on.spawn(async move {
+            if AssertUnwindSafe(task).catch_unwind().await.is_err() {
+                error!(task = name, "a task of the server panicked; the server stops");
+                failed.cancel();
+            }
+        });
+    }
 }
 
 /// Starts everything.
@@ -118,7 +135,7 @@ fn start_link(config: &Config, metrics: &Metrics, stop: &Stop, tasks: &Tasks) ->
         connect_timeout: Duration::from_secs(10),
     };
     let (link, supervisor) = Link::start(options, metrics.clone(), stop.link.clone());
-    tasks.link.spawn(supervisor);
+    tasks.spawn(&tasks.link, "broker link", supervisor);
     Ok(link)
 }
 
@@ -150,7 +167,7 @@ impl Wiring<'_> {
 
         let stage_options = stage::Options::new(envelope::source(name));
         let (stager, stage_worker) = stage::Stager::new(pool.clone(), stage_options, metrics.clone());
-        tasks.staging.spawn(stage_worker.run(stop.staging.clone()));
+        tasks.spawn(&tasks.staging, "staging", stage_worker.run(stop.staging.clone()));
 
         let resolved = Arc::new(Notify::new());
         let resolver_options = tickets::Options {
@@ -161,7 +178,7 @@ impl Wiring<'_> {
         let tables: Vec<Arc<dyn tickets::Resolvable>> = vec![Arc::new(OutboxRows)];
         let (resolver, resolver_hints) =
             tickets::Resolver::new(pool.clone(), tables, resolver_options, metrics.clone(), resolved.clone());
-        tasks.staging.spawn(resolver.run(stop.staging.clone()));
+        tasks.spawn(&tasks.staging, "resolver", resolver.run(stop.staging.clone()));
 
         drain.instance = self.instance.to_owned();
         drain.lease = self.config.drain.lease;
@@ -171,7 +188,7 @@ impl Wiring<'_> {
         let publisher = Arc::new(AmqpPublisher::new(self.link.clone(), self.config.broker.confirm_timeout));
         let (drainer, drain_hints) =
             drain::Drainer::new(pool.clone(), publisher, drain, metrics, resolver_hints.clone(), resolved);
-        tasks.drains.spawn(drainer.run(stop.front.clone()));
+        tasks.spawn(&tasks.drains, "drainer", drainer.run(stop.front.clone()));
         Ok(ServiceHandle { pool, stager, drain: drain_hints, resolver: resolver_hints })
     }
 }
@@ -184,7 +201,7 @@ async fn serve(
     tasks: &Tasks,
 ) -> anyhow::Result<()> {
     let (reporter, health) = probes::new().await;
-    tasks.front.spawn(probes::run(reporter, local_addr, stop.front.clone()));
+    tasks.spawn(&tasks.front, "probes", probes::run(reporter, local_addr, stop.front.clone()));
     let described = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(holdfast_proto::FILE_DESCRIPTOR_SET)
@@ -204,7 +221,7 @@ async fn serve(
         .add_service(described().build_v1alpha()?)
         .add_service(outbox);
     let stopping = stop.front.clone();
-    tasks.front.spawn(async move {
+    tasks.spawn(&tasks.front, "listener", async move {
         let stopped = stopping.clone().cancelled_owned();
         let serving = router.serve_with_incoming_shutdown(TcpListenerStream::new(listener), stopped);
         let hard_stop = async {
@@ -224,6 +241,11 @@ impl Running {
     /// Everything in Prometheus' text format.
     pub fn metrics_text(&self) -> String {
         self.metrics.text()
+    }
+
+    /// Ends when a task that the server cannot be without has panicked: then it must be stopped.
+    pub async fn failed(&self) {
+        self.tasks.failed.cancelled().await;
     }
 
     /// Stops in order: NOT_SERVING, no new calls, no new claims; calls in flight and confirms finish, within their grace;
@@ -251,5 +273,23 @@ impl Running {
             warn!("stopped hard after 25 seconds; claims heal by their lease");
         }
         info!("stopped");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::panic, reason = "the panic is what is tested")]
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_that_panics_stops_the_server_and_one_that_ends_does_not() {
+        let tasks = Tasks::default();
+        tasks.spawn(&tasks.link, "quiet", async {});
+        tasks.link.close();
+        tasks.link.wait().await;
+        assert!(!tasks.failed.is_cancelled());
+
+        tasks.spawn(&tasks.drains, "loud", async { panic!("on purpose") });
+        tasks.failed.cancelled().await;
     }
 }

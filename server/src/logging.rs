@@ -16,8 +16,9 @@ pub enum Format {
 }
 
 /// What is logged without being asked: ours from info on, others' warnings. The broker client logs each lost connection as
-/// an error of its own, and returned messages with their payload; we say both ourselves, once and without.
-const DEFAULT_FILTER: &str = "warn,holdfast=info,holdfast_server=info,lapin=off";
+/// an error of its own, and returned messages with their payload; the database client warns of each dead connection of a
+/// pool. We say all of it ourselves, once and without payload.
+const DEFAULT_FILTER: &str = "warn,holdfast=info,holdfast_server=info,lapin=off,sqlx_core=error";
 
 /// Sets up logging for this process, once. `HOLDFAST_LOG` overrides the filter; the broker client's returned messages stay
 /// silent whatever it says.

@@ -97,11 +97,13 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     // Before the listener opens: a signal that comes while we start must not kill us half-way.
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let running = app::start(config).await?;
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
-    }
+    let failed = tokio::select! {
+        _ = term.recv() => false,
+        _ = int.recv() => false,
+        () = running.failed() => true,
+    };
     running.stop().await;
+    anyhow::ensure!(!failed, "a task of the server panicked");
     Ok(())
 }
 

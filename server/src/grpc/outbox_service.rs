@@ -181,7 +181,7 @@ fn describe(event: lookup::Event, service: &str) -> v1::GetEventResponse {
         seq: event.seq,
         attempts: event.attempts,
         last_error: event.last_error.unwrap_or_default(),
-        created_at: Some(timestamp(event.created_at)),
+        created_at: event.created_at.map(timestamp),
         resolved_at: event.resolved_at.map(timestamp),
         published_at: event.published_at.map(timestamp),
         next_attempt_at: event.next_attempt_at.map(timestamp),

@@ -43,7 +43,7 @@ pub struct Event {
     /// What the last one died of.
     pub last_error: Option<String>,
     /// When it was staged.
-    pub created_at: OffsetDateTime,
+    pub created_at: Option<OffsetDateTime>,
     /// When its commit was seen.
     pub resolved_at: Option<OffsetDateTime>,
     /// When the broker confirmed it.
@@ -55,8 +55,10 @@ pub struct Event {
     unresolved: bool,
     held: bool,
     parked: bool,
+    published: bool,
+    in_flight: bool,
+    backing_off: Option<bool>,
     set_aside: bool,
-    due: bool,
 }
 
 impl Event {
@@ -68,9 +70,9 @@ impl Event {
             State::Held
         } else if self.parked {
             State::Parked
-        } else if self.published_at.is_some() {
+        } else if self.published {
             State::Published
-        } else if self.claimed_at.is_some() {
+        } else if self.in_flight {
             State::InFlight
         } else {
             State::Pending
@@ -88,7 +90,7 @@ impl Event {
             State::InFlight => "A publisher has it in hand and waits for the broker's confirm.",
             State::Published => "The broker confirmed it and routed it to a queue.",
             State::Pending if self.set_aside => "Waits behind an earlier event of its ordering key.",
-            State::Pending if self.next_attempt_at.is_some() && !self.due => {
+            State::Pending if self.backing_off == Some(true) => {
                 "The last attempt failed; it is tried again at the next attempt's time."
             }
             State::Pending => "Next in line: waits for the drainer and the broker.",

@@ -102,6 +102,22 @@ async fn a_row_created_at_infinity_stops_nobody() {
 }
 
 #[tokio::test]
+async fn a_look_up_answers_for_rows_with_times_that_no_calendar_has() {
+    let scene = Scene::start().await;
+    let mut odd = Vec::new();
+    for time in ["infinity", "20000-01-01", "4000-01-01 BC"] {
+        odd.push(put(&scene.database, "order.placed", None, &[("created_at", &format!("'{time}'"))]).await);
+    }
+
+    for id in &odd {
+        let found = scene.client.wait_for_state(id, EventState::Published).await;
+        assert!(found.created_at.is_none(), "{found:?}");
+    }
+
+    scene.end(3).await;
+}
+
+#[tokio::test]
 async fn an_envelope_that_is_no_object_stops_nobody() {
     let scene = Scene::start().await;
     let mut odd = Vec::new();
