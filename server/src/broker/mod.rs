@@ -6,6 +6,8 @@
 
 mod link;
 mod publisher;
+mod returns;
+mod wire;
 
 use std::future::Future;
 

@@ -1,48 +1,67 @@
 //! The real [`Publisher`]: one channel in confirm mode, rebuilt when it dies.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lapin::options::BasicPublishOptions;
+use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
-use lapin::{BasicProperties, Channel, Confirmation};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, oneshot, watch};
+use tokio::time::Instant;
 use tracing::{debug, warn};
 
+use super::link::LinkError;
+use super::wire::{Letter, Wire};
 use super::{Link, Outcome, Outgoing, Publisher, Weather};
+
+/// After a channel was refused nobody asks for the next one before: each try costs the broker three.
+const REFUSED_PAUSE: Duration = Duration::from_secs(1);
+/// Publishes that were given up stay with their channel until the broker answers. Past so many the channel is replaced.
+const MOST_GIVEN_UP: usize = 1_000;
 
 /// Publishes to the events exchange over a channel of its own: a channel that dies takes only one service's window along.
 pub struct AmqpPublisher {
     link: Link,
-    channel: Mutex<Slot>,
+    slot: Mutex<Slot>,
+    given_up: AtomicUsize,
     confirm_timeout: Duration,
 }
 
 #[derive(Default)]
 struct Slot {
-    channel: Option<Channel>,
+    wire: Option<Wire>,
+    not_before: Option<Instant>,
     complained: bool,
 }
 
 impl AmqpPublisher {
-    /// `confirm_timeout` bounds the publish and the wait for its confirm together.
+    /// `confirm_timeout` bounds a publish and the wait for its confirm together.
     pub fn new(link: Link, confirm_timeout: Duration) -> Self {
-        Self { link, channel: Mutex::new(Slot::default()), confirm_timeout }
+        Self { link, slot: Mutex::new(Slot::default()), given_up: AtomicUsize::new(0), confirm_timeout }
     }
 
-    async fn channel(&self) -> Option<Channel> {
-        let mut slot = self.channel.lock().await;
-        if let Some(channel) = slot.channel.as_ref().filter(|c| c.status().connected()) {
-            return Some(channel.clone());
+    async fn wire(&self) -> Option<Wire> {
+        let mut slot = self.slot.lock().await;
+        if self.given_up.load(Ordering::Relaxed) > MOST_GIVEN_UP {
+            self.given_up.store(0, Ordering::Relaxed);
+            slot.wire = None;
         }
-        slot.channel = None;
+        if let Some(wire) = slot.wire.as_ref().filter(|wire| wire.is_open()) {
+            return Some(wire.clone());
+        }
+        slot.wire = None;
+        if slot.not_before.is_some_and(|at| Instant::now() < at) {
+            return None;
+        }
         match self.link.confirm_channel().await {
             Ok(channel) => {
-                slot.complained = false;
-                slot.channel = Some(channel.clone());
-                Some(channel)
+                let wire = Wire::open(channel, self.link.exchange());
+                *slot = Slot { wire: Some(wire.clone()), ..Slot::default() };
+                self.given_up.store(0, Ordering::Relaxed);
+                Some(wire)
             }
             Err(error) => {
-                if slot.complained || matches!(error, super::link::LinkError::Away) {
+                slot.not_before = Some(Instant::now() + REFUSED_PAUSE);
+                if slot.complained || matches!(error, LinkError::Away) {
                     debug!(%error, "no channel to publish on");
                 } else {
                     slot.complained = true;
@@ -52,45 +71,26 @@ impl AmqpPublisher {
             }
         }
     }
-
-    async fn send(&self, message: Outgoing) -> Outcome {
-        let (routing_key, properties) = match dress(&message) {
-            Ok(dressed) => dressed,
-            Err(reason) => return Outcome::Unsendable(reason),
-        };
-        let Some(channel) = self.channel().await else { return Outcome::Lost };
-        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
-        let sent = channel
-            .basic_publish(self.link.exchange(), routing_key, options, message.body.as_bytes(), properties)
-            .await;
-        let confirmation = match sent {
-            Ok(confirm) => confirm.await,
-            Err(error) => Err(error),
-        };
-        match confirmation {
-            Ok(Confirmation::Ack(None)) => Outcome::Confirmed,
-            // Unroutable and mandatory: an ack that carries the message back.
-            Ok(Confirmation::Ack(Some(back)) | Confirmation::Nack(Some(back))) => {
-                Outcome::Returned(format!("{} {}", back.reply_code, back.reply_text))
-            }
-            Ok(Confirmation::Nack(None)) => Outcome::Nacked,
-            // A channel without confirm mode tells nothing; ours always has it.
-            Ok(Confirmation::NotRequested) => Outcome::Lost,
-            Err(error) => {
-                debug!(%error, "publish lost with its channel");
-                Outcome::Lost
-            }
-        }
-    }
 }
 
 impl Publisher for AmqpPublisher {
     async fn publish(&self, message: Outgoing) -> Outcome {
-        match tokio::time::timeout(self.confirm_timeout, self.send(message)).await {
-            Ok(outcome) => outcome,
-            // A blocked or dying connection confirms nothing; that is not the message's fault.
+        let (routing_key, properties) = match dress(&message) {
+            Ok(dressed) => dressed,
+            Err(reason) => return Outcome::Unsendable(reason),
+        };
+        // Without a channel nothing was sent: that is never the message's fault, however long it took to find out.
+        let Some(wire) = self.wire().await else { return Outcome::Lost };
+        let (answer, answered) = oneshot::channel();
+        wire.send(Letter { id: message.message_id, routing_key, properties, body: message.body, answer });
+        match tokio::time::timeout(self.confirm_timeout, answered).await {
+            Ok(answered) => answered.unwrap_or(Outcome::Lost),
+            // A blocked or dying connection confirms nothing; that is not the message's fault either.
             Err(_) if *self.link.weather().borrow() != Weather::Fair => Outcome::Lost,
-            Err(_) => Outcome::TimedOut,
+            Err(_) => {
+                self.given_up.fetch_add(1, Ordering::Relaxed);
+                Outcome::TimedOut
+            }
         }
     }
 
@@ -101,6 +101,9 @@ impl Publisher for AmqpPublisher {
 
 /// Headers are not split into frames: above `frame_max` (128 KiB) the broker closes the whole connection.
 const MAX_HEADER_BYTES: usize = 64 * 1024;
+/// Newer brokers refuse larger messages by default, and close the channel with everything on it. What is staged is at most
+/// 1 MiB; hand-written SQL can exceed it.
+const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
 
 /// Properties of design section 2, or why no broker could carry them: AMQP's short strings hold 255 bytes, and their plain
 /// constructor panics above.
@@ -117,6 +120,9 @@ fn dress(message: &Outgoing) -> Result<(ShortString, BasicProperties), &'static 
     }
     if header_bytes > MAX_HEADER_BYTES {
         return Err("the trace headers are over 64 KiB");
+    }
+    if message.body.len() > MAX_BODY_BYTES {
+        return Err("the envelope is over 16 MiB");
     }
     let event_type = short(&message.event_type)?;
     let properties = BasicProperties::default()
