@@ -187,9 +187,9 @@ impl Wiring<'_> {
         drain.sweep = self.config.drain.sweep;
         let publisher = Arc::new(AmqpPublisher::new(self.link.clone(), self.config.broker.confirm_timeout));
         let (drainer, drain_hints) =
-            drain::Drainer::new(pool.clone(), publisher, drain, metrics, resolver_hints.clone(), resolved);
+            drain::Drainer::new(pool.clone(), publisher, drain, metrics, resolver_hints, resolved);
         tasks.spawn(&tasks.drains, "drainer", drainer.run(stop.front.clone()));
-        Ok(ServiceHandle { pool, stager, drain: drain_hints, resolver: resolver_hints })
+        Ok(ServiceHandle { pool, stager, drain: drain_hints })
     }
 }
 
@@ -221,6 +221,7 @@ async fn serve(
         .add_service(described().build_v1alpha()?)
         .add_service(outbox);
     let stopping = stop.front.clone();
+    let failed = tasks.failed.clone();
     tasks.spawn(&tasks.front, "listener", async move {
         let stopped = stopping.clone().cancelled_owned();
         let serving = router.serve_with_incoming_shutdown(TcpListenerStream::new(listener), stopped);
@@ -230,7 +231,10 @@ async fn serve(
             tokio::time::sleep(FRONT_GRACE).await;
         };
         tokio::select! {
-            served = serving => if let Err(error) = served { warn!(%error, "the gRPC listener ended") },
+            served = serving => if let Err(error) = served {
+                error!(%error, "the gRPC listener ended; the server stops");
+                failed.cancel();
+            },
             () = hard_stop => {}
         }
     });

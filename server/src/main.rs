@@ -145,12 +145,14 @@ async fn develop(data: &Path, once: bool) -> anyhow::Result<()> {
         played = demo::play(&places, &mut session.rabbitmq, |line| println!("{line}")) => played,
         _ = term.recv() => Err(anyhow::anyhow!("interrupted")),
         _ = int.recv() => Err(anyhow::anyhow!("interrupted")),
+        () = running.failed() => Err(anyhow::anyhow!("a task of the server panicked")),
     };
     if played.is_ok() && !once {
         print_endpoints(&places, running.local_addr);
         tokio::select! {
             _ = term.recv() => {}
             _ = int.recv() => {}
+            () = running.failed() => {}
         }
     }
     running.stop().await;

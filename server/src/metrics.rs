@@ -20,6 +20,7 @@ pub struct Metrics {
     missed_promotions: IntCounterVec,
     tickets_swept: IntCounterVec,
     unresolved_tickets: IntGaugeVec,
+    unresolved_oldest_age: IntGaugeVec,
     in_flight: IntGaugeVec,
     /// 1 while the publishing connection to the broker is open.
     pub broker_connected: IntGauge,
@@ -35,7 +36,7 @@ pub struct ServiceMetrics {
     refused: IntCounterVec,
     discarded: IntCounterVec,
     publish_failures: IntCounterVec,
-    /// Events the broker confirmed and routed, and whose stamp was committed.
+    /// Events stamped as published: confirmed and routed, or unroutable where the service accepts that.
     pub published: IntCounter,
     /// Publishes that came back as unroutable.
     pub unroutable: IntCounter,
@@ -51,6 +52,8 @@ pub struct ServiceMetrics {
     pub tickets_swept: IntCounter,
     /// Tickets that undecided rows name and that were open when last asked.
     pub unresolved_tickets: IntGauge,
+    /// For how many seconds the oldest of them has been seen open by this replica.
+    pub unresolved_oldest_age: IntGauge,
     /// Rows claimed by this replica and not settled yet.
     pub in_flight: IntGauge,
 }
@@ -76,12 +79,7 @@ impl Metrics {
                 "Rows that left unpublished, by reason.",
                 &["service", "reason"],
             )?,
-            published: counter(
-                r,
-                "published_total",
-                "Events confirmed and routed by the broker.",
-                &["service"],
-            )?,
+            published: counter(r, "published_total", "Events stamped as published.", &["service"])?,
             publish_failures: counter(
                 r,
                 "publish_failures_total",
@@ -104,6 +102,12 @@ impl Metrics {
                 &["service"],
             )?,
             tickets_swept: counter(r, "tickets_swept_total", "Ticket rows deleted.", &["service"])?,
+            unresolved_oldest_age: gauge(
+                r,
+                "unresolved_oldest_age_seconds",
+                "How long the oldest open ticket with undecided rows has been seen open.",
+                &["service"],
+            )?,
             unresolved_tickets: gauge(
                 r,
                 "unresolved_tickets",
@@ -134,6 +138,7 @@ impl Metrics {
             missed_promotions: self.missed_promotions.with_label_values(label),
             tickets_swept: self.tickets_swept.with_label_values(label),
             unresolved_tickets: self.unresolved_tickets.with_label_values(label),
+            unresolved_oldest_age: self.unresolved_oldest_age.with_label_values(label),
             in_flight: self.in_flight.with_label_values(label),
         }
     }

@@ -60,7 +60,12 @@ impl Valid {
             id,
             event_type: event.r#type.clone(),
             aggregate_id: super::parse_id(&event.subject),
-            ordering_key: event.ordering_key.clone().or_else(|| subject.clone()),
+            // Canonical, as hand-written SQL's default is: one aggregate must not have two keys.
+            ordering_key: event
+                .ordering_key
+                .clone()
+                .or_else(|| super::parse_id(&event.subject).map(|id| id.to_string()))
+                .or_else(|| subject.clone()),
             subject,
             content_hash,
             traceparent: given(&event.traceparent),

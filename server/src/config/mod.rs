@@ -67,7 +67,8 @@ pub struct Drain {
     /// How often followers are looked for whose promotion was missed.
     #[serde(with = "humantime_serde")]
     pub sweep: Duration,
-    /// How long a ticket must have been over before its row is swept; at least two minutes outside of tests.
+    /// How long a ticket must have been over before its row is swept. At least two minutes: a stage that is under way may
+    /// need it for one. `testing = true` allows less.
     #[serde(with = "humantime_serde")]
     pub ticket_sweep_after: Duration,
     /// How often tickets are looked at for sweeping.
@@ -87,6 +88,9 @@ impl Default for Drain {
         }
     }
 }
+
+/// Beyond any sense, and sums of a few of them still fit a clock.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 fn default_exchange() -> String {
     "holdfast.events".into()
@@ -148,6 +152,9 @@ struct File {
     broker: Broker,
     #[serde(default)]
     drain: Drain,
+    /// Allows settings under which events can be lost. For the project's own tests.
+    #[serde(default)]
+    testing: bool,
     services: BTreeMap<String, Service>,
 }
 
@@ -185,6 +192,12 @@ impl Config {
             services: file.services,
         };
         config.check(&mut errors);
+        if !file.testing && config.drain.ticket_sweep_after < Duration::from_secs(120) {
+            errors.push(
+                "drain.ticket_sweep_after",
+                "must be at least 2m: earlier, a stage under way can lose its ticket",
+            );
+        }
         if errors.0.is_empty() { Ok(config) } else { Err(errors) }
     }
 
@@ -201,14 +214,26 @@ impl Config {
         if !(Duration::from_secs(1)..=Duration::from_secs(60)).contains(&self.broker.heartbeat) {
             errors.push("broker.heartbeat", "must be between 1s and 60s");
         }
-        if self.broker.confirm_timeout.is_zero() || self.broker.confirm_timeout * 2 > self.drain.lease {
-            errors.push("broker.confirm_timeout", "must be above 0 and at most half of drain.lease");
+        if self.broker.confirm_timeout.saturating_mul(2) > self.drain.lease {
+            errors.push("broker.confirm_timeout", "must be at most half of drain.lease");
         }
         if !(1..=5_000).contains(&self.drain.batch) {
             errors.push("drain.batch", "must be between 1 and 5000");
         }
         if self.drain.poll < Duration::from_millis(10) {
             errors.push("drain.poll", "must be at least 10ms");
+        }
+        for (field, value) in [
+            ("broker.confirm_timeout", self.broker.confirm_timeout),
+            ("drain.lease", self.drain.lease),
+            ("drain.poll", self.drain.poll),
+            ("drain.sweep", self.drain.sweep),
+            ("drain.ticket_sweep_after", self.drain.ticket_sweep_after),
+            ("drain.ticket_sweep_interval", self.drain.ticket_sweep_interval),
+        ] {
+            if value > LONGEST || value.is_zero() {
+                errors.push(field, "must be above 0 and at most 1 day");
+            }
         }
         services::check(&self.services, &self.control, errors);
     }
@@ -256,6 +281,24 @@ mod tests {
             assert!(text.contains(field), "{field} in {text}");
         }
         assert!(!text.contains("hunter2"));
+    }
+
+    #[test]
+    fn a_sweep_that_could_lose_a_ticket_is_refused_outside_of_tests() {
+        let short = format!("{GOOD}\n[drain]\nticket_sweep_after = \"5s\"");
+        let text = Config::parse(&short).unwrap_err().to_string();
+        assert!(text.contains("drain.ticket_sweep_after"), "{text}");
+        assert!(Config::parse(&format!("testing = true\n{short}")).is_ok());
+    }
+
+    #[test]
+    fn a_duration_beyond_any_sense_is_refused_and_does_not_panic() {
+        for field in ["lease", "poll", "sweep"] {
+            let text = Config::parse(&format!("{GOOD}\n[drain]\n{field} = \"500000years\""))
+                .unwrap_err()
+                .to_string();
+            assert!(text.contains(&format!("drain.{field}")), "{text}");
+        }
     }
 
     #[test]

@@ -40,11 +40,18 @@ pub struct Error {
 enum Detail {
     Sqlx(Arc<sqlx::Error>),
     Limit(std::time::Duration),
+    /// The work panicked.
+    Panic,
 }
 
 impl Error {
     pub(super) fn limit(limit: std::time::Duration, commit_sent: bool) -> Self {
         Self { kind: Kind::TimedOut, sqlstate: None, commit_sent, detail: Detail::Limit(limit) }
+    }
+
+    /// For work that panicked: its transaction is rolled back with its connection, or its commit was under way.
+    pub fn panicked() -> Self {
+        Self { kind: Kind::Other, sqlstate: None, commit_sent: true, detail: Detail::Panic }
     }
 
     pub(super) fn commit(error: sqlx::Error) -> Self {
@@ -103,6 +110,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.detail, &self.sqlstate) {
             (Detail::Limit(limit), _) => write!(f, "no answer from the database within {limit:?}"),
+            (Detail::Panic, _) => f.write_str("a fault of ours: the work panicked"),
             (_, Some(code)) => write!(f, "the database answered SQLSTATE {code} ({:?})", self.kind),
             (Detail::Sqlx(error), _) => match error.as_ref() {
                 sqlx::Error::PoolTimedOut => f.write_str("no database connection became free in time"),

@@ -12,4 +12,4 @@ mod tx;
 
 pub use error::{Error, Kind};
 pub use pool::{Options, Pool};
-pub use tx::{Begin, Tx, within};
+pub use tx::{Begin, Read, Tx, within};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions, Executor};
 
-use super::{Begin, Error, Kind, Tx};
+use super::{Begin, Error, Kind, Read, Tx};
 
 /// How to reach one database.
 #[derive(Clone)]
@@ -52,8 +52,12 @@ impl Pool {
                 Box::pin(async move {
                     // A client deadline inside the BEGIN round trip leaves an open transaction that the client does not
                     // know of; the next borrower's insert would answer Ok and vanish.
-                    // One that cannot roll back is closed; why, whoever held it has said already.
-                    Ok(conn.execute("ROLLBACK").await.is_ok())
+                    // One that cannot roll back is closed; why, whoever held it has said already. One that does not even
+                    // answer is closed without another word to it: it would hold its place in the pool for ever.
+                    match tokio::time::timeout(Duration::from_secs(2), conn.execute("ROLLBACK")).await {
+                        Ok(rolled_back) => Ok(rolled_back.is_ok()),
+                        Err(_) => Err(sqlx::Error::PoolTimedOut),
+                    }
                 })
             })
             .connect_lazy_with(connect);
@@ -83,8 +87,8 @@ impl Pool {
     ///
     /// # Errors
     /// No connection in time.
-    pub async fn acquire(&self) -> Result<sqlx::pool::PoolConnection<sqlx::Postgres>, Error> {
-        Ok(self.inner.acquire().await?)
+    pub async fn read(&self) -> Result<Read, Error> {
+        Ok(Read::new(self.inner.acquire().await?))
     }
 
     /// Connections open now.

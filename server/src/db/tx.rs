@@ -39,7 +39,7 @@ impl Begin {
                  SET LOCAL synchronous_commit = on;\
                  SET LOCAL statement_timeout = '20s';\
                  SET LOCAL idle_in_transaction_session_timeout = '20s';\
-                 SET LOCAL lock_timeout = '2s'"
+                 SET LOCAL lock_timeout = '500ms'"
             }
             Self::Forgettable => {
                 "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;\
@@ -129,6 +129,46 @@ impl Tx {
 }
 
 impl Drop for Tx {
+    fn drop(&mut self) {
+        if let Some(mut conn) = self.conn.take() {
+            conn.close_on_drop();
+        }
+    }
+}
+
+/// A connection for autocommitted reads. Dropped unfinished, it is closed like a [`Tx`]'s.
+#[derive(Debug)]
+pub struct Read {
+    conn: Option<PoolConnection<Postgres>>,
+}
+
+impl Read {
+    pub(super) fn new(conn: PoolConnection<Postgres>) -> Self {
+        Self { conn: Some(conn) }
+    }
+
+    /// The connection.
+    #[expect(
+        clippy::expect_used,
+        reason = "the connection is taken only by the method that consumes the read"
+    )]
+    pub fn conn(&mut self) -> &mut PgConnection {
+        self.conn.as_mut().expect("an unfinished read has its connection")
+    }
+
+    /// Gives the connection back, unless the work's error spoils it.
+    ///
+    /// # Errors
+    /// The work's own.
+    pub fn finish<T>(mut self, work: Result<T, Error>) -> Result<T, Error> {
+        if !work.as_ref().is_err_and(Error::spoils_connection) {
+            self.conn = None;
+        }
+        work
+    }
+}
+
+impl Drop for Read {
     fn drop(&mut self) {
         if let Some(mut conn) = self.conn.take() {
             conn.close_on_drop();

@@ -13,7 +13,6 @@ use holdfast_proto::envelope::{self, Violations};
 
 use crate::db::Pool;
 use crate::outbox::{drain, stage};
-use crate::tickets;
 
 pub use limits::RenameOversize;
 pub use outbox_service::OutboxFront;
@@ -28,8 +27,6 @@ pub struct ServiceHandle {
     pub stager: stage::Stager,
     /// Hints for its drainer.
     pub drain: drain::Hints,
-    /// Hints for its resolver.
-    pub resolver: tickets::Hints,
 }
 
 /// The configured services by name. Cheap to clone.

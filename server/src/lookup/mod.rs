@@ -1,9 +1,14 @@
 //! "Where is my event": one row, read whole, and its one state by precedence. Reads only. Design, sections 13 and 15.2.
 
+use std::time::Duration;
+
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::db::{self, Pool};
+
+/// Most time for a look-up, waiting for a connection included.
+const LIMIT: Duration = Duration::from_secs(8);
 
 const EVENT: &str = include_str!("queries/event.sql");
 
@@ -103,10 +108,10 @@ impl Event {
 /// # Errors
 /// The database's.
 pub async fn event(pool: &Pool, id: Uuid) -> Result<Option<Event>, db::Error> {
-    let mut conn = pool.acquire().await?;
-    let found = sqlx::query_as(EVENT).bind(id).fetch_optional(&mut *conn).await;
-    if found.is_err() {
-        conn.close_on_drop();
-    }
-    Ok(found?)
+    db::within(LIMIT, async {
+        let mut read = pool.read().await?;
+        let found = sqlx::query_as(EVENT).bind(id).fetch_optional(read.conn()).await;
+        read.finish(found.map_err(db::Error::from))
+    })
+    .await
 }

@@ -48,7 +48,7 @@ fn tally_slot() -> i32 {
 }
 
 /// Rows decided in one transaction: it must stay far below its time limits.
-pub(super) const DECIDED_PER_TX: u64 = 5_000;
+pub(super) const DECIDED_PER_TX: u64 = 1_000;
 
 // --- tickets --------------------------------------------------------------------------------------------------------
 

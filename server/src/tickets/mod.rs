@@ -16,6 +16,7 @@
 //!               └────────────────▶ rolled back ┘ (has no row)
 //! ```
 
+mod open;
 mod resolver;
 mod sql;
 mod sweep;
@@ -47,11 +48,6 @@ impl Verdicts {
     /// Whether none of the tickets is decided.
     pub fn none_decided(&self) -> bool {
         self.committed.is_empty() && self.rolled_back.is_empty()
-    }
-
-    /// Decided tickets.
-    pub fn decided(&self) -> usize {
-        self.committed.len() + self.rolled_back.len()
     }
 }
 

@@ -7,12 +7,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
+use super::open::OpenTickets;
 use super::{MAX_FREE_PER_TX, Resolvable, Verdicts, ask, sweep::Sweeper};
 use crate::db::{self, Begin, Pool};
 use crate::metrics::ServiceMetrics;
@@ -29,6 +30,8 @@ pub struct Options {
     pub sweep_after: Duration,
     /// Most time one transaction may take before it is given up.
     pub limit: Duration,
+    /// How long a transaction with staged events may be open before it is warned of, once.
+    pub open_warn: Duration,
 }
 
 impl Default for Options {
@@ -38,6 +41,7 @@ impl Default for Options {
             sweep_interval: Duration::from_secs(30),
             sweep_after: Duration::from_secs(120),
             limit: Duration::from_secs(30),
+            open_warn: Duration::from_secs(300),
         }
     }
 }
@@ -45,10 +49,6 @@ impl Default for Options {
 /// What one round did.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Report {
-    /// Tickets asked.
-    pub asked: usize,
-    /// Of them still open.
-    pub open: usize,
     /// Rows stamped as committed.
     pub kept: u64,
     /// Rows discarded.
@@ -57,8 +57,6 @@ pub struct Report {
 
 impl Report {
     fn add(&mut self, other: Self) {
-        self.asked += other.asked;
-        self.open += other.open;
         self.kept += other.kept;
         self.discarded += other.discarded;
     }
@@ -109,19 +107,22 @@ impl Resolver {
         let mut next_walk = tokio::time::Instant::now() + self.jittered(self.options.interval);
         let mut next_sweep = tokio::time::Instant::now() + self.jittered(self.options.sweep_interval);
         let mut failing = false;
+        let mut open = OpenTickets::default();
         loop {
             let mut hinted = Vec::new();
             let walk = tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
-                n = self.hints.recv_many(&mut hinted, MAX_FREE_PER_TX) => if n == 0 { return } else { false },
+                // Before the hints: a flood of them must not keep open tickets from being asked.
                 () = tokio::time::sleep_until(next_walk) => true,
+                n = self.hints.recv_many(&mut hinted, MAX_FREE_PER_TX) => if n == 0 { return } else { false },
             };
             let outcome = if walk {
+                let outcome = self.walk(&mut open).await;
                 next_walk = tokio::time::Instant::now() + self.jittered(self.options.interval);
-                self.walk().await
+                outcome
             } else {
-                self.resolve(&hinted).await
+                self.resolve(&hinted, &mut Vec::new()).await
             };
             match outcome {
                 Ok(report) => {
@@ -158,43 +159,64 @@ impl Resolver {
     ///
     /// # Errors
     /// The database's; what was resolved before it stays resolved.
-    pub async fn walk(&self) -> Result<Report, db::Error> {
+    async fn walk(&self, open: &mut OpenTickets) -> Result<Report, db::Error> {
         let mut report = Report::default();
         let mut after = None;
+        let mut failed = None;
+        let mut still_open = Vec::new();
         loop {
             let page = db::within(self.options.limit, self.page(after)).await?;
             let Some(last) = page.last().copied() else { break };
             after = Some(last);
-            report.add(self.resolve(&page).await?);
+            match self.resolve(&page, &mut still_open).await {
+                Ok(one) => report.add(one),
+                // One page that fails each time must not keep the tickets after it from being asked.
+                Err(error) => failed = failed.or(Some(error)),
+            }
             if page.len() < MAX_FREE_PER_TX {
                 break;
             }
         }
-        self.metrics.unresolved_tickets.set(i64::try_from(report.open).unwrap_or(i64::MAX));
-        Ok(report)
+        let oldest = open.update(Instant::now(), &still_open);
+        self.metrics.unresolved_tickets.set(i64::try_from(still_open.len()).unwrap_or(i64::MAX));
+        self.metrics.unresolved_oldest_age.set(i64::try_from(oldest.as_secs()).unwrap_or(i64::MAX));
+        if open.warns_of(oldest, self.options.open_warn) {
+            warn!(
+                service.name = %self.metrics.service(),
+                age_seconds = oldest.as_secs(),
+                tickets = still_open.len(),
+                "a transaction with staged events has been open for long; its events wait for its end"
+            );
+        }
+        failed.map_or(Ok(report), Err)
     }
 
     /// One page of the walk: tickets above `after`, all tables together, ascending.
     async fn page(&self, after: Option<i64>) -> Result<Vec<i64>, db::Error> {
-        let mut conn = self.pool.acquire().await?;
-        let mut page = BTreeSet::new();
-        for table in &self.tables {
-            page.extend(table.undecided(&mut conn, after, MAX_FREE_PER_TX as i64).await?);
+        let mut read = self.pool.read().await?;
+        let work = async {
+            let mut page = BTreeSet::new();
+            for table in &self.tables {
+                page.extend(table.undecided(read.conn(), after, MAX_FREE_PER_TX as i64).await?);
+            }
+            Ok(page.into_iter().take(MAX_FREE_PER_TX).collect())
         }
-        Ok(page.into_iter().take(MAX_FREE_PER_TX).collect())
+        .await;
+        read.finish(work)
     }
 
     /// Asks these tickets and writes what was found out.
     ///
     /// # Errors
     /// The database's; what was written before it stays written, and asking again is harmless.
-    pub async fn resolve(&self, tickets: &[i64]) -> Result<Report, db::Error> {
+    async fn resolve(&self, tickets: &[i64], open: &mut Vec<i64>) -> Result<Report, db::Error> {
         let mut report = Report::default();
         for chunk in tickets.chunks(MAX_FREE_PER_TX) {
             loop {
-                let (one, more) = db::within(self.options.limit, self.resolve_chunk(chunk)).await?;
+                let (one, verdicts, more) = db::within(self.options.limit, self.resolve_chunk(chunk)).await?;
                 report.add(one);
                 if !more {
+                    open.extend(verdicts.open);
                     break;
                 }
             }
@@ -203,18 +225,13 @@ impl Resolver {
     }
 
     /// One transaction; tells whether the same tickets are worth another.
-    async fn resolve_chunk(&self, tickets: &[i64]) -> Result<(Report, bool), db::Error> {
+    async fn resolve_chunk(&self, tickets: &[i64]) -> Result<(Report, Verdicts, bool), db::Error> {
         let mut tx = self.pool.begin(Begin::Durable).await?;
         let work = self.ask_and_apply(&mut tx, tickets).await;
         let (verdicts, applied) = tx.finish(work).await?;
         self.metrics.discarded("rolled_back", applied.discarded);
-        let report = Report {
-            asked: tickets.len(),
-            open: verdicts.open.len(),
-            kept: applied.kept,
-            discarded: applied.discarded,
-        };
-        Ok((report, applied.more))
+        let report = Report { kept: applied.kept, discarded: applied.discarded };
+        Ok((report, verdicts, applied.more))
     }
 
     async fn ask_and_apply(

@@ -57,6 +57,51 @@ async fn a_stamp_that_comes_after_another_servers_claim_is_stale_and_changes_not
 }
 
 #[tokio::test]
+async fn a_dead_servers_claim_is_healed_while_the_others_are_busy() {
+    let scene = Scene::builder().set("drain", "batch", "5").set("drain", "poll", "\"50ms\"").start().await;
+    scene
+        .database
+        .run(
+            "INSERT INTO holdfast.event_outbox (event_type, envelope)
+             SELECT 'order.placed', '{}'::jsonb FROM generate_series(1, 3000)",
+        )
+        .await;
+    // Claimed by somebody who is gone, after the first pass has looked for such.
+    wait::until("the backlog to be under way", LONG, || async {
+        let published: i64 = scene
+            .database
+            .one("SELECT count(*) FROM holdfast.event_outbox WHERE published_at IS NOT NULL")
+            .await;
+        if published > 0 { Ok(()) } else { Err(published) }
+    })
+    .await;
+    scene
+        .database
+        .run(
+            "INSERT INTO holdfast.event_outbox
+                 (event_type, envelope, claimed_at, claimed_by, claim_generation, admitted_at)
+             VALUES ('order.dead', '{}', now() - interval '1 hour', 'gone', 1, now())",
+        )
+        .await;
+
+    scene.consumer.wait_for(3001, LONG).await;
+
+    wait::until_equal("events published", LONG, 3001_i64, || async {
+        scene.database.one("SELECT count(*) FROM holdfast.event_outbox WHERE published_at IS NOT NULL").await
+    })
+    .await;
+    let after: i64 = scene
+        .database
+        .one(
+            "SELECT count(*) FROM holdfast.event_outbox
+             WHERE published_at > (SELECT published_at FROM holdfast.event_outbox WHERE event_type = 'order.dead')",
+        )
+        .await;
+    assert!(after > 0, "it waited for the end of the backlog");
+    scene.end(3001).await;
+}
+
+#[tokio::test]
 async fn heavy_the_claims_of_a_killed_server_are_healed_by_their_lease_and_keep_their_order() {
     let mut scene = Scene::builder()
         .with_broker_proxy()

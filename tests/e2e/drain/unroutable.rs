@@ -6,7 +6,7 @@ use holdfast_tests::{
     client::{event, keyed},
     scene::Scene,
     server::EXCHANGE,
-    wait::LONG,
+    wait::{self, LONG},
 };
 use lapin::{
     options::{QueueBindOptions, QueueDeclareOptions},
@@ -46,6 +46,44 @@ async fn an_unroutable_event_counts_as_published_where_the_service_accepts_that(
     let marker = scene.marker(None).await;
     scene.consumer.assert_only(&[""; 0], marker).await;
     scene.end(2).await;
+}
+
+/// The client library hands a return to whichever confirm completes next; with a window under way that is mostly another
+/// event's.
+#[tokio::test]
+async fn among_many_under_way_exactly_the_unroutable_events_are_called_unroutable() {
+    let scene = Scene::start().await;
+    unbind(&scene).await;
+    bind(&scene, "somebody.listens").await;
+    scene
+        .database
+        .run(&format!(
+            "INSERT INTO holdfast.event_outbox (event_type, envelope)
+             SELECT CASE WHEN n % 2 = 0 THEN 'somebody.listens' ELSE '{NOBODY}' END, '{{}}'::jsonb
+             FROM generate_series(1, 600) AS n"
+        ))
+        .await;
+
+    wait::until_equal("events tried", LONG, 600_i64, || async {
+        scene
+            .database
+            .one("SELECT count(*) FROM holdfast.event_outbox WHERE published_at IS NOT NULL OR attempts > 0")
+            .await
+    })
+    .await;
+
+    let wrong: i64 = scene
+        .database
+        .one(&format!(
+            "SELECT count(*) FROM holdfast.event_outbox
+             WHERE CASE WHEN event_type = '{NOBODY}' THEN published_at IS NOT NULL
+                        ELSE attempts > 0 OR published_at IS NULL END"
+        ))
+        .await;
+    assert_eq!(wrong, 0);
+    bind(&scene, NOBODY).await;
+    scene.consumer.wait_for(600, LONG).await;
+    scene.end(600).await;
 }
 
 #[tokio::test]

@@ -211,16 +211,22 @@ fn pool_of_one(url: String) -> Pool {
     Pool::new(&db::Options { url, max_connections: 1, acquire_timeout: Duration::from_secs(10) }).unwrap()
 }
 
+/// A plain insert, on whatever connection the pool lends.
+async fn insert(pool: &Pool) {
+    let mut read = pool.read().await.unwrap();
+    read.conn().execute("INSERT INTO app_rows VALUES (gen_random_uuid(), 'a plain insert')").await.unwrap();
+    read.finish(Ok(())).unwrap();
+}
+
 #[tokio::test]
 async fn a_connection_that_comes_back_inside_a_transaction_is_rolled_back() {
     let database = Database::service().await;
     let pool = pool_of_one(database.url());
-    let mut conn = pool.acquire().await.unwrap();
-    conn.execute("BEGIN; INSERT INTO app_rows VALUES (gen_random_uuid(), 'left open')").await.unwrap();
-    drop(conn);
+    let mut read = pool.read().await.unwrap();
+    read.conn().execute("BEGIN; INSERT INTO app_rows VALUES (gen_random_uuid(), 'left open')").await.unwrap();
+    read.finish(Ok(())).unwrap();
 
-    let mut conn = pool.acquire().await.unwrap();
-    conn.execute("INSERT INTO app_rows VALUES (gen_random_uuid(), 'a plain insert')").await.unwrap();
+    insert(&pool).await;
 
     let notes: String = database.one("SELECT string_agg(note, ',') FROM app_rows").await;
     assert_eq!(notes, "a plain insert");
@@ -231,16 +237,14 @@ async fn a_begin_that_is_cancelled_half_way_poisons_no_connection() {
     let database = Database::service().await;
     let proxy = Proxy::before(database.server().port).await;
     let pool = pool_of_one(database.url_through(proxy.port()));
-    drop(pool.acquire().await.unwrap());
+    pool.read().await.unwrap().finish(Ok(())).unwrap();
     proxy.delay(Duration::from_millis(5));
     for round in 0..12 {
         // From before the BEGIN is sent until after its answer.
         let given_up = tokio::time::timeout(Duration::from_millis(2 * round), pool.begin(Begin::Stage)).await;
         drop(given_up);
 
-        let mut conn = pool.acquire().await.unwrap();
-        conn.execute("INSERT INTO app_rows VALUES (gen_random_uuid(), 'a plain insert')").await.unwrap();
-        drop(conn);
+        insert(&pool).await;
         let kept: i64 = database.one("SELECT count(*) FROM app_rows").await;
         assert_eq!(kept, i64::try_from(round).unwrap() + 1);
     }

@@ -16,7 +16,7 @@ impl ServerConfig {
     /// For one control database and one broker; services are added.
     pub fn new(control_url: &str, broker_url: &str) -> Self {
         let mut config = Self { sections: BTreeMap::new() };
-        config.text("", "listen", "127.0.0.1:0").text("", "log_format", "json");
+        config.text("", "listen", "127.0.0.1:0").text("", "log_format", "json").set("", "testing", "true");
         config.text("control", "database_url", control_url);
         config.text("broker", "url", broker_url).text("broker", "exchange", EXCHANGE);
         config
@@ -66,7 +66,10 @@ mod tests {
         let mut config = ServerConfig::new("c", "b");
         config.service("orders", "d").set("drain", "batch", "10").text("", "log_format", "text");
         let text = config.to_toml();
-        assert!(text.starts_with("listen = \"127.0.0.1:0\"\nlog_format = \"text\"\n\n[broker]"), "{text}");
+        assert!(
+            text.starts_with("listen = \"127.0.0.1:0\"\nlog_format = \"text\"\ntesting = true\n\n[broker]"),
+            "{text}"
+        );
         assert!(text.contains("[services.orders]\ndatabase_url = \"d\"\nmax_connections = 4\n"), "{text}");
         assert!(text.contains("[drain]\nbatch = 10\n"), "{text}");
     }

@@ -1,9 +1,11 @@
 //! The desk: the drainer's state between two events. What runs (a pass, a settle, a poll), what waits (outcomes, hints), and
 //! when to look next. Decides what to start; never waits itself, but for the next event.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
@@ -37,6 +39,7 @@ pub(super) struct Desk<P> {
     next_sweep: Instant,
     next_settle: Instant,
     losses: Losses,
+    pass_failures: u32,
     settle_failures: u32,
     /// Most outcomes of one settle: halved while the database refuses, so that one row cannot keep the others from being
     /// written down.
@@ -50,6 +53,9 @@ pub(super) struct Settled {
     outcome: Result<settle::Report, db::Error>,
 }
 
+/// A pause that a hint outlasts; in a longer one the resolver is asked.
+const HINT_PATIENCE: Duration = Duration::from_millis(20);
+const PASS_PAUSE: Backoff = Backoff { base: Duration::from_millis(200), cap: Duration::from_secs(10) };
 const SETTLE_PAUSE: Backoff = Backoff { base: Duration::from_millis(50), cap: Duration::from_secs(2) };
 
 impl<P: Publisher> Desk<P> {
@@ -78,6 +84,7 @@ impl<P: Publisher> Desk<P> {
             next_sweep: now + sweep,
             next_settle: now,
             losses: Losses::default(),
+            pass_failures: 0,
             settle_failures: 0,
             settle_at_most: usize::MAX,
             failing: false,
@@ -108,8 +115,9 @@ impl<P: Publisher> Desk<P> {
         }
         let due = self.schedule.due(now, tickets::MAX_FREE_PER_TX);
         if !self.fair() || now < self.not_before {
-            // The verdict is written all the same.
-            if !due.is_empty() {
+            // The verdict is written all the same. A hint that only did not get the lock stands: it is asked again in moments.
+            let long = !self.fair() || self.not_before - now > HINT_PATIENCE;
+            if long && !due.is_empty() {
                 self.schedule.forget(&due);
                 self.resolver.ask(due);
             }
@@ -128,7 +136,7 @@ impl<P: Publisher> Desk<P> {
             }
             self.want_pass = false;
             self.housekeeping = false;
-            self.passing = Some(tokio::spawn(pass::run(self.shared.clone(), order)));
+            self.passing = Some(guarded(pass::run(self.shared.clone(), order)));
         } else if !due.is_empty() {
             self.schedule.forget(&due);
             self.resolver.ask(due);
@@ -224,6 +232,7 @@ impl<P: Publisher> Desk<P> {
                 }
             }
             Ok(report) => {
+                self.pass_failures = 0;
                 self.recovered();
                 self.schedule.forget(&report.decided);
                 self.schedule.open(now, &report.undecided);
@@ -238,7 +247,8 @@ impl<P: Publisher> Desk<P> {
                 self.complain(&error, "service database cannot be drained");
                 self.want_pass = true;
                 self.housekeeping = true;
-                self.not_before = now + SETTLE_PAUSE.after(6);
+                self.pass_failures = self.pass_failures.saturating_add(1);
+                self.not_before = now + PASS_PAUSE.after(self.pass_failures);
             }
         }
     }
@@ -286,8 +296,11 @@ impl<P: Publisher> Desk<P> {
         if now >= self.next_sweep {
             self.want_pass = true;
         }
-        if self.fair() && self.passing.is_none() && self.polling.is_none() && !self.want_pass {
-            self.polling = Some(tokio::spawn(pass::poll(self.shared.clone())));
+        if self.want_pass || self.passing.is_some() {
+            // Too busy to poll, perhaps for hours: what the poll would find is looked for by the next pass.
+            self.housekeeping = true;
+        } else if self.fair() && self.polling.is_none() {
+            self.polling = Some(guarded(pass::poll(self.shared.clone())));
         }
     }
 
@@ -315,6 +328,7 @@ impl<P: Publisher> Desk<P> {
         }
         // A little longer than the grace: what was given up is still to be written down.
         let end = stop_at + Duration::from_secs(4);
+        let mut given_up = false;
         loop {
             if self.settling.is_none() && !self.done.is_empty() {
                 self.start_settle();
@@ -333,7 +347,10 @@ impl<P: Publisher> Desk<P> {
                     }
                 }
                 passed = joined(&mut self.passing) => self.passed(passed),
-                () = tokio::time::sleep_until(stop_at), if Instant::now() < stop_at => self.flight.give_up(),
+                () = tokio::time::sleep_until(stop_at), if !given_up => {
+                    given_up = true;
+                    self.flight.give_up();
+                }
                 () = tokio::time::sleep_until(end) => {
                     warn!(
                         service.name = %self.shared.options.service,
@@ -345,6 +362,19 @@ impl<P: Publisher> Desk<P> {
             }
         }
     }
+}
+
+/// Runs a pass or a poll as a task. One that panics is one that failed: the next is tried after a pause, and no other service
+/// pays. (A settle that panics has taken outcomes along; then the server stops.)
+fn guarded<T: Send + 'static>(
+    work: impl Future<Output = Result<T, db::Error>> + Send + 'static,
+) -> JoinHandle<Result<T, db::Error>> {
+    tokio::spawn(async move {
+        AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
+            error!("a pass panicked");
+            Err(db::Error::panicked())
+        })
+    })
 }
 
 /// Waits for a task if there is one; for ever if there is none. Cancel-safe: the handle stays until it is done.

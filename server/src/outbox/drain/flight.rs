@@ -3,12 +3,15 @@
 //! back unsent. Chains fly side by side.
 
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::error;
 use uuid::Uuid;
 
 use super::super::sql::Claimed;
@@ -149,8 +152,13 @@ impl<P: Publisher> Wire<P> {
             tracestate: row.tracestate.take(),
             body: row.envelope.take().unwrap_or_default(),
         };
+        // A row whose task ended without a word would never be settled, and its place in the window never be free again.
+        let publish = AssertUnwindSafe(self.publisher.publish(message)).catch_unwind();
         let outcome = tokio::select! {
-            outcome = self.publisher.publish(message) => outcome,
+            outcome = publish => outcome.unwrap_or_else(|_| {
+                error!(service.name = %self.service, event.id = %row.id, "publishing panicked");
+                Outcome::Unsendable("publishing it panicked")
+            }),
             () = self.given_up.cancelled() => Outcome::Lost,
         };
         let end = match outcome {

@@ -36,7 +36,9 @@ impl Schedule {
 
     /// The caller says that it has committed: ask now.
     pub(super) fn confirmed(&mut self, now: Instant, ticket: i64) {
-        self.put(ticket, Asked { at: now, delay: FIRST });
+        if self.tickets.len() < MOST || self.tickets.contains_key(&ticket) {
+            self.put(ticket, Asked { at: now, delay: FIRST });
+        }
     }
 
     /// Tickets whose time has come, at most `most`. They stay scheduled as they are until told otherwise.

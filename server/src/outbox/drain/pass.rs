@@ -58,12 +58,9 @@ const ENDED_PER_PASS: i64 = 1_000;
 /// The idle poll: one autocommitted SELECT.
 pub(super) async fn poll(shared: Arc<Shared>) -> Result<bool, db::Error> {
     db::within(Duration::from_secs(10), async {
-        let mut conn = shared.pool.acquire().await?;
-        let answer = sql::work_waits(&mut conn, shared.options.lease.as_secs_f64()).await;
-        if answer.is_err() {
-            conn.close_on_drop();
-        }
-        answer
+        let mut read = shared.pool.read().await?;
+        let answer = sql::work_waits(read.conn(), shared.options.lease.as_secs_f64()).await;
+        read.finish(answer)
     })
     .await
 }

@@ -52,10 +52,16 @@ pub(super) async fn all(
         Err(error) if error.kind == Kind::Contended && batch.len() > 1 => {
             let mut total = Report { locked: true, ..Report::default() };
             let mut left = Vec::new();
-            for done in batch {
+            let mut batch = batch.into_iter();
+            while let Some(done) = batch.next() {
                 match run(shared, std::slice::from_ref(&done), first).await {
                     Ok(report) => total.add(report),
-                    Err(_) => left.push(done),
+                    Err(error) if error.kind == Kind::Contended => left.push(done),
+                    Err(_) => {
+                        // Another trouble than a lock: it would be the same for each of the rest, and take its time for each.
+                        left.push(done);
+                        left.extend(batch.by_ref());
+                    }
                 }
             }
             (left, Ok(total))

@@ -18,6 +18,8 @@ use crate::tickets;
 
 /// Most events of one insert: a transaction of a stage ends soon.
 const MAX_GROUP_EVENTS: usize = 2_000;
+/// Most bytes of one insert, but for a single request: the statement must stay far below its time limit.
+const MAX_GROUP_BYTES: usize = 8 * 1024 * 1024;
 /// Requests that are done again alone, at the same time. With the group itself three of the service's connections.
 const MAX_ALONE: usize = 2;
 
@@ -98,14 +100,17 @@ impl Worker {
     fn next_group(&mut self) -> Vec<Request> {
         let mut ids = HashSet::new();
         let mut group: Vec<Request> = Vec::new();
-        let mut events = 0;
+        let (mut events, mut bytes) = (0, 0);
         let mut later = VecDeque::new();
         for request in self.waiting.drain(..) {
-            let fits = group.is_empty() || events + request.events.len() <= MAX_GROUP_EVENTS;
+            let fits = group.is_empty()
+                || (events + request.events.len() <= MAX_GROUP_EVENTS
+                    && bytes + request.size <= MAX_GROUP_BYTES);
             let fresh = request.events.iter().all(|event| !ids.contains(&event.id));
             if fits && fresh && group.len() < self.shared.options.max_group {
                 ids.extend(request.events.iter().map(|event| event.id));
                 events += request.events.len();
+                bytes += request.size;
                 group.push(request);
             } else {
                 // Its ids count as taken, so that a third request of the same id does not overtake it.
@@ -204,7 +209,10 @@ impl Shared {
 
 /// Whether a failed group may be the fault of one of its requests.
 fn worth_redoing(error: &db::Error) -> bool {
-    matches!(error.kind, Kind::Contended | Kind::Refused | Kind::Other) && error.certainly_not_applied()
+    // A statement's time-out may be due to a neighbour's size.
+    let too_long = error.sqlstate.as_deref() == Some("57014");
+    (too_long || matches!(error.kind, Kind::Contended | Kind::Refused | Kind::Other))
+        && error.certainly_not_applied()
 }
 
 fn label(refused: &Refused) -> &'static str {

@@ -30,7 +30,7 @@ pub struct Options {
     pub source: String,
     /// Most requests in one multi-row insert.
     pub max_group: usize,
-    /// Most requests waiting; the next one is told to come again.
+    /// Most requests waiting or being written; the next one is told to come again.
     pub max_waiting: usize,
     /// Most bytes of events waiting or being written.
     pub max_bytes: usize,
@@ -101,8 +101,12 @@ pub(super) type Answer = Result<Vec<Outcome>, Refused>;
 pub(super) struct Request {
     ticket: i64,
     events: Arc<Vec<Valid>>,
+    /// Its size on the wire.
+    size: usize,
     answer: oneshot::Sender<Answer>,
+    // Held until it is answered, wherever it waits meanwhile.
     _bytes: OwnedSemaphorePermit,
+    _place: OwnedSemaphorePermit,
 }
 
 impl Request {
@@ -117,6 +121,7 @@ impl Request {
 pub struct Stager {
     queue: mpsc::Sender<Request>,
     bytes: Arc<Semaphore>,
+    places: Arc<Semaphore>,
     max_bytes: usize,
 }
 
@@ -130,6 +135,7 @@ impl Stager {
         let stager = Self {
             queue,
             bytes: Arc::new(Semaphore::new(options.max_bytes / PERMIT_BYTES)),
+            places: Arc::new(Semaphore::new(options.max_waiting)),
             max_bytes: options.max_bytes,
         };
         (stager, Worker::new(pool, options, metrics, requests))
@@ -142,9 +148,11 @@ impl Stager {
     pub async fn stage(&self, ticket: i64, events: Vec<Valid>, bytes: usize) -> Answer {
         let permits = bytes.min(self.max_bytes).div_ceil(PERMIT_BYTES).max(1);
         let permits = u32::try_from(permits).unwrap_or(u32::MAX);
+        let place = self.places.clone().try_acquire_owned().map_err(|_| Refused::Overloaded)?;
         let held = self.bytes.clone().try_acquire_many_owned(permits).map_err(|_| Refused::Overloaded)?;
         let (answer, answered) = oneshot::channel();
-        let request = Request { ticket, events: Arc::new(events), answer, _bytes: held };
+        let request =
+            Request { ticket, events: Arc::new(events), size: bytes, answer, _bytes: held, _place: place };
         self.queue.try_send(request).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => Refused::Overloaded,
             mpsc::error::TrySendError::Closed(_) => Refused::ShuttingDown,
