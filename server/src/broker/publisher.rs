@@ -59,9 +59,11 @@ impl AmqpPublisher {
                 self.given_up.store(0, Ordering::Relaxed);
                 Some(wire)
             }
+            // Nobody was asked: the next connection may come at any moment.
+            Err(LinkError::Away) => None,
             Err(error) => {
                 slot.not_before = Some(Instant::now() + REFUSED_PAUSE);
-                if slot.complained || matches!(error, LinkError::Away) {
+                if slot.complained {
                     debug!(%error, "no channel to publish on");
                 } else {
                     slot.complained = true;

@@ -228,12 +228,14 @@ impl Config {
             ("drain.lease", self.drain.lease),
             ("drain.poll", self.drain.poll),
             ("drain.sweep", self.drain.sweep),
-            ("drain.ticket_sweep_after", self.drain.ticket_sweep_after),
             ("drain.ticket_sweep_interval", self.drain.ticket_sweep_interval),
         ] {
             if value > LONGEST || value.is_zero() {
                 errors.push(field, "must be above 0 and at most 1 day");
             }
+        }
+        if self.drain.ticket_sweep_after > LONGEST {
+            errors.push("drain.ticket_sweep_after", "must be at most 1 day");
         }
         services::check(&self.services, &self.control, errors);
     }

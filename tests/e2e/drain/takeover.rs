@@ -79,8 +79,8 @@ async fn a_dead_servers_claim_is_healed_while_the_others_are_busy() {
         .database
         .run(
             "INSERT INTO holdfast.event_outbox
-                 (event_type, envelope, claimed_at, claimed_by, claim_generation, admitted_at)
-             VALUES ('order.dead', '{}', now() - interval '1 hour', 'gone', 1, now())",
+                 (seq, event_type, envelope, claimed_at, claimed_by, claim_generation, admitted_at)
+             VALUES (0, 'order.dead', '{}', now() - interval '1 hour', 'gone', 1, now())",
         )
         .await;
 
