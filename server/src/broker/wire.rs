@@ -28,19 +28,20 @@ pub(super) struct Letter {
 #[derive(Clone)]
 pub(super) struct Wire {
     letters: mpsc::UnboundedSender<Letter>,
+    channel: Channel,
 }
 
 impl Wire {
     /// Takes over a channel that is in confirm mode.
     pub(super) fn open(channel: Channel, exchange: ShortString) -> Self {
         let (letters, inbox) = mpsc::unbounded_channel();
-        tokio::spawn(run(channel, exchange, inbox));
-        Self { letters }
+        tokio::spawn(run(channel.clone(), exchange, inbox));
+        Self { letters, channel }
     }
 
-    /// Whether the channel's task still takes letters.
+    /// Whether a letter has a chance: an idle task does not notice that its channel died.
     pub(super) fn is_open(&self) -> bool {
-        !self.letters.is_closed()
+        !self.letters.is_closed() && self.channel.status().connected()
     }
 
     /// Sends a letter; its sender is dropped unanswered if the channel is gone.
