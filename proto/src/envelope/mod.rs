@@ -8,7 +8,7 @@
 //!                └──▶ Invalid: every violation by field path, or the one size that is over its limit
 //! ```
 //!
-//! Guarantees: what [`validate`] accepts, PostgreSQL's `jsonb` and a strict JSON reader accept; error texts never hold
+//! Guarantees: what [`validate()`] accepts, PostgreSQL's `jsonb` and a strict JSON reader accept; error texts never hold
 //! a value of the caller's; no input panics. Pure code: no I/O, and no clock but the one that mints version 7 ids.
 //! Not here: whether the service exists, the ticket, the size of the request. Design: sections 2 and 3.
 

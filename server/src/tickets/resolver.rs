@@ -1,6 +1,6 @@
 //! The resolver loop: writes the verdict soon, for every row, whatever else the row waits for.
 //!
-//! Two ways in: tickets that somebody hinted at ([`Resolver::hint`]), and a walk over all undecided tickets each
+//! Two ways in: tickets that somebody hinted at ([`Hints`]), and a walk over all undecided tickets each
 //! interval, so that a lost hint loses nothing. Each transaction asks at most [`MAX_FREE_PER_TX`] tickets. Two replicas
 //! may resolve at once: verdicts are facts, and rows another one is busy with are skipped.
 //! Does not: deliver anything; whoever wants to know that rows became deliverable gets a wake-up.
