@@ -1,5 +1,7 @@
 //! Log lines: one readable message, facts as fields; JSON for machines, text for people. Never payloads.
 
+use std::io::IsTerminal;
+
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -36,7 +38,10 @@ pub fn init(format: Format) -> anyhow::Result<()> {
             registry.with(layer).try_init()?;
         }
         Format::Text => {
-            registry.with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr)).try_init()?;
+            let layer = tracing_subscriber::fmt::layer()
+                .with_ansi(std::io::stderr().is_terminal())
+                .with_writer(std::io::stderr);
+            registry.with(layer).try_init()?;
         }
     }
     Ok(())

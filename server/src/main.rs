@@ -39,6 +39,9 @@ enum Command {
         /// Stop after the main job; exit 0 only if all of it held.
         #[arg(long)]
         once: bool,
+        /// Delete the data folder first.
+        #[arg(long)]
+        fresh: bool,
     },
     /// The caller that `dev` kills.
     #[command(hide = true)]
@@ -78,7 +81,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Serve { config } => serve(read(&config)?).await,
         Command::Migrate { config } => migrate(&read(&config)?).await,
-        Command::Dev { data, once } => develop(&data, once).await,
+        Command::Dev { data, once, fresh } => develop(&data, once, fresh).await,
         Command::DevCaller { grpc, database_url, service, key } => {
             let (amqp_url, exchange) = (String::new(), String::new());
             demo::stage_and_wait(&demo::Places { grpc, database_url, service, amqp_url, exchange }, &key)
@@ -123,14 +126,22 @@ async fn migrate_all(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn develop(data: &Path, once: bool) -> anyhow::Result<()> {
+async fn develop(data: &Path, once: bool, fresh: bool) -> anyhow::Result<()> {
     logging::init(logging::Format::Text)?;
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    if fresh && data.exists() {
+        std::fs::remove_dir_all(data).with_context(|| format!("cannot delete {}", data.display()))?;
+    }
     println!("starting a private PostgreSQL and RabbitMQ in {}", data.display());
     let mut session = dev::Session::start(data).await?;
     let config = Config::parse(&session.config())?;
     let exchange = config.broker.exchange.clone();
-    migrate_all(&config).await?;
+    migrate_all(&config).await.with_context(|| {
+        format!(
+            "the data in {} may be another version's; `--fresh` deletes it, `--data` takes another",
+            data.display()
+        )
+    })?;
     let running = app::start(config).await?;
     let service = dev::session::SERVICES[0];
     let places = demo::Places {

@@ -311,6 +311,22 @@ mod tests {
     }
 
     #[test]
+    fn a_database_url_needs_its_scheme_host_and_database() {
+        for bad in [
+            "mysql://h@db/orders",
+            "postgres:/h@db/orders",
+            "postgres://h@db",
+            "postgres:///orders",
+            "db/orders",
+        ] {
+            let text = Config::parse(&GOOD.replace("postgres://holdfast:hunter2@db/orders", bad))
+                .unwrap_err()
+                .to_string();
+            assert!(text.contains("services.orders.database_url"), "{bad}: {text}");
+        }
+    }
+
+    #[test]
     fn two_services_in_one_database_are_refused() {
         let twice =
             format!("{GOOD}\n[services.billing]\ndatabase_url = \"postgres://holdfast:hunter2@db/orders\"");

@@ -46,23 +46,29 @@ fn yes() -> bool {
     true
 }
 
+/// The library takes any scheme, and a missing host for this machine's.
+fn parse(url: &str) -> Option<PgConnectOptions> {
+    let rest = url.strip_prefix("postgres://").or_else(|| url.strip_prefix("postgresql://"))?;
+    let options = PgConnectOptions::from_str(url).ok()?;
+    (!rest.starts_with('/') && options.get_database().is_some()).then_some(options)
+}
+
 pub(super) fn check(services: &BTreeMap<String, Service>, control: &Secret, errors: &mut Errors) {
     let mut databases: BTreeMap<String, String> = BTreeMap::new();
-    let mut database =
-        |field: String, url: &Secret, errors: &mut Errors| match PgConnectOptions::from_str(url.expose()) {
-            Err(_) => errors.push(&field, "must be postgres://user:password@host:port/database"),
-            Ok(options) => {
-                let place = format!(
-                    "{}:{}/{}",
-                    options.get_host(),
-                    options.get_port(),
-                    options.get_database().unwrap_or_default()
-                );
-                if let Some(other) = databases.insert(place, field.clone()) {
-                    errors.push(&field, format!("is the same database as {other}; each service has its own"));
-                }
+    let mut database = |field: String, url: &Secret, errors: &mut Errors| match parse(url.expose()) {
+        None => errors.push(&field, "must be postgres://user:password@host:port/database"),
+        Some(options) => {
+            let place = format!(
+                "{}:{}/{}",
+                options.get_host(),
+                options.get_port(),
+                options.get_database().unwrap_or_default()
+            );
+            if let Some(other) = databases.insert(place, field.clone()) {
+                errors.push(&field, format!("is the same database as {other}; each service has its own"));
             }
-        };
+        }
+    };
     database("control.database_url".into(), control, errors);
     for (name, service) in services {
         let field = format!("services.{name}");

@@ -106,15 +106,30 @@ fn kind_of(sqlstate: &str) -> Kind {
     }
 }
 
+/// What most often is behind it, for whoever must mend it. Constants: a server's own text can hold values of rows.
+fn hint(sqlstate: &str, kind: Kind) -> String {
+    match sqlstate {
+        "42P01" | "3F000" | "42703" | "42883" => {
+            "schema holdfast is missing or old: run `holdfast migrate`".into()
+        }
+        "42501" => "a grant is missing: run deploy/postgres/roles.sql in this database".into(),
+        "28000" | "28P01" => "the login was refused".into(),
+        "3D000" => "there is no such database".into(),
+        "53300" => "it has no connection left".into(),
+        _ => format!("{kind:?}"),
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.detail, &self.sqlstate) {
             (Detail::Limit(limit), _) => write!(f, "no answer from the database within {limit:?}"),
             (Detail::Panic, _) => f.write_str("a fault of ours: the work panicked"),
-            (_, Some(code)) => write!(f, "the database answered SQLSTATE {code} ({:?})", self.kind),
+            (_, Some(code)) => write!(f, "the database answered SQLSTATE {code} ({})", hint(code, self.kind)),
             (Detail::Sqlx(error), _) => match error.as_ref() {
                 sqlx::Error::PoolTimedOut => f.write_str("no database connection became free in time"),
-                sqlx::Error::Io(e) => write!(f, "the database connection failed: {}", e.kind()),
+                // The operating system's words or the resolver's: a host, a port, no row.
+                sqlx::Error::Io(e) => write!(f, "the database connection failed: {e}"),
                 _ => write!(f, "the database connection failed ({:?})", self.kind),
             },
         }

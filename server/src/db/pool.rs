@@ -12,6 +12,10 @@ use sqlx::{ConnectOptions, Executor};
 
 use super::{Begin, Error, Kind, Read, Tx};
 
+/// Rolls back whatever is open. A ROLLBACK alone, outside of a transaction, is a warning in the server's log, one for each
+/// unit of work.
+const CLEAN: &str = "BEGIN; ROLLBACK";
+
 /// How to reach one database.
 #[derive(Clone)]
 pub struct Options {
@@ -37,7 +41,7 @@ impl Pool {
     pub fn new(options: &Options) -> Result<Self, Error> {
         let connect = PgConnectOptions::from_str(&options.url)?
             .application_name("holdfast")
-            // Each ROLLBACK outside a transaction would be a warning of the server, logged by the client.
+            // Nothing a server notices is worth a line of ours.
             .options([("client_min_messages", "error")])
             // Statements and their times are metrics; their text could carry what must not be logged.
             .disable_statement_logging();
@@ -54,7 +58,7 @@ impl Pool {
                     // know of; the next borrower's insert would answer Ok and vanish.
                     // One that cannot roll back is closed; why, whoever held it has said already. One that does not even
                     // answer is closed without another word to it: it would hold its place in the pool for ever.
-                    match tokio::time::timeout(Duration::from_secs(2), conn.execute("ROLLBACK")).await {
+                    match tokio::time::timeout(Duration::from_secs(2), conn.execute(CLEAN)).await {
                         Ok(rolled_back) => Ok(rolled_back.is_ok()),
                         Err(_) => Err(sqlx::Error::PoolTimedOut),
                     }

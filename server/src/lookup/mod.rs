@@ -63,6 +63,7 @@ pub struct Event {
     published: bool,
     in_flight: bool,
     backing_off: Option<bool>,
+    unroutable: bool,
     set_aside: bool,
 }
 
@@ -95,6 +96,9 @@ impl Event {
             State::InFlight => "A publisher has it in hand and waits for the broker's confirm.",
             State::Published => "The broker confirmed it and routed it to a queue.",
             State::Pending if self.set_aside => "Waits behind an earlier event of its ordering key.",
+            State::Pending if self.unroutable => {
+                "No queue is bound to the events exchange for its type; it is tried again at the next attempt's time."
+            }
             State::Pending if self.backing_off == Some(true) => {
                 "The last attempt failed; it is tried again at the next attempt's time."
             }

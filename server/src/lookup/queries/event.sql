@@ -11,5 +11,6 @@ SELECT id, event_type, ordering_key, seq, attempts, last_error,
        published_at IS NOT NULL AS published,
        claimed_at IS NOT NULL AS in_flight,
        next_attempt_at > now() AS backing_off,
+       unroutable,
        admitted_at IS NOT NULL AND claimed_at IS NULL AND next_attempt_at IS NULL AND published_at IS NULL AS set_aside
 FROM holdfast.event_outbox WHERE id = $1
