@@ -1,6 +1,6 @@
 //! The common test in one line: databases, vhost, server, client and consumer, all of the test's own.
 //!
-//! ```ignore
+//! ```text
 //! let scene = Scene::start().await;
 //! let id = scene.commit(&keyed("order.placed", "k")).await;
 //! scene.consumer.wait_for_ids(&[id], LONG).await;
