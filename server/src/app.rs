@@ -10,16 +10,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use futures::FutureExt;
+use futures::{FutureExt, Stream, StreamExt};
 use holdfast_proto::envelope;
 use holdfast_proto::v1::outbox_service_server::OutboxServiceServer;
 use prometheus::Registry;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 use uuid::Uuid;
 
 use crate::broker::{AmqpPublisher, Link, LinkOptions};
@@ -213,6 +213,9 @@ async fn serve(
         OutboxServiceServer::new(OutboxFront::new(services)).max_decoding_message_size(MAX_DECODED_BYTES);
     let router = tonic::transport::Server::builder()
         .max_concurrent_streams(MAX_STREAMS)
+        // Callers whose deadlines pass reset their streams; the default of 20 ends the connection, and with it the calls of
+        // patient neighbours.
+        .http2_max_pending_accept_reset_streams(Some(2 * MAX_STREAMS as usize))
         .http2_keepalive_interval(Some(Duration::from_secs(30)))
         .http2_keepalive_timeout(Some(Duration::from_secs(10)))
         .layer(RenameOversize)
@@ -224,7 +227,7 @@ async fn serve(
     let failed = tasks.failed.clone();
     tasks.spawn(&tasks.front, "listener", async move {
         let stopped = stopping.clone().cancelled_owned();
-        let serving = router.serve_with_incoming_shutdown(TcpListenerStream::new(listener), stopped);
+        let serving = router.serve_with_incoming_shutdown(accepted(listener), stopped);
         let hard_stop = async {
             stopping.cancelled().await;
             // A connection that never says a word would keep a graceful stop waiting for ever.
@@ -239,6 +242,17 @@ async fn serve(
         }
     });
     Ok(())
+}
+
+/// Connections. An accept that fails (no file descriptor left) is tried again after a moment, not at once and not never.
+fn accepted(listener: TcpListener) -> impl Stream<Item = std::io::Result<TcpStream>> {
+    TcpListenerStream::new(listener).filter_map(|accepted| async {
+        if let Err(error) = &accepted {
+            debug!(%error, "a connection could not be accepted");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        accepted.ok().map(Ok)
+    })
 }
 
 impl Running {

@@ -16,7 +16,7 @@ pub enum Kind {
     ReadOnly,
     /// 55P03, 40P01, 40001: somebody else holds what this needs. Nothing was written; try again.
     Contended,
-    /// Class 22 or 23: the database refuses the values.
+    /// Class 22, 23 or 54: the database refuses the values, or cannot handle their size.
     Refused,
     /// Class 42, 3F, 0A: the schema or the grants are not what this release needs.
     Schema,
@@ -100,7 +100,7 @@ fn kind_of(sqlstate: &str) -> Kind {
             Kind::Unavailable
         }
         code if code.starts_with("28") || code == "3D000" => Kind::Unavailable,
-        code if code.starts_with("22") || code.starts_with("23") => Kind::Refused,
+        code if code.starts_with("22") || code.starts_with("23") || code.starts_with("54") => Kind::Refused,
         code if code.starts_with("42") || code.starts_with("3F") || code.starts_with("0A") => Kind::Schema,
         _ => Kind::Other,
     }

@@ -30,6 +30,7 @@ queries! {
     PROMOTE = "promote",
     SEE = "see",
     CLAIM = "claim",
+    PUT_OFF = "put_off",
     STAMP = "stamp",
     FAIL = "fail",
     GIVE_BACK = "give_back",
@@ -209,6 +210,7 @@ pub(super) struct Seen {
     pub seq: Option<i64>,
     pub keyed: Option<bool>,
     pub size: Option<i32>,
+    pub compressed: Option<bool>,
     pub free_ticket: Option<i64>,
 }
 
@@ -253,6 +255,11 @@ pub(super) async fn claim(
         .bind(earlier_committed)
         .fetch_all(conn)
         .await?)
+}
+
+/// A row that the database cannot hand over waits; tells whether it was still there to be put off.
+pub(super) async fn put_off(conn: &mut PgConnection, id: Uuid, error: &str) -> Result<bool, db::Error> {
+    Ok(sqlx::query(PUT_OFF).bind(id).bind(error).execute(conn).await?.rows_affected() > 0)
 }
 
 /// Keys of the rows stamped; fewer than given if a newer claim outdated some.

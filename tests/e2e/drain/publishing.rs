@@ -118,6 +118,27 @@ async fn a_look_up_answers_for_rows_with_times_that_no_calendar_has() {
 }
 
 #[tokio::test]
+async fn a_row_that_no_claim_can_compute_with_is_put_off_and_stops_nobody() {
+    let scene = Scene::start().await;
+    scene.logs.expect("cannot be drained");
+    scene.logs.expect("cannot hand this row over");
+    let odd = put(&scene.database, "order.odd", None, &[("claim_generation", "9223372036854775807")]).await;
+    let mut good = Vec::new();
+    for _ in 0..5 {
+        good.push(put(&scene.database, "order.placed", None, &[]).await);
+    }
+    good.push(scene.commit(&event("order.placed")).await);
+
+    scene.consumer.wait_for_ids(&good, LONG).await;
+
+    let waiting = row_is(&scene.database, &odd, "put off", |row| row.backing_off).await;
+    assert!(!waiting.published && waiting.error.contains("22003"), "{waiting:?}");
+    // It stays pending for ever; taken out, so that the scene can settle.
+    scene.database.run(&format!("DELETE FROM holdfast.event_outbox WHERE id = '{odd}'")).await;
+    scene.end(6).await;
+}
+
+#[tokio::test]
 async fn an_envelope_that_is_no_object_stops_nobody() {
     let scene = Scene::start().await;
     let mut odd = Vec::new();

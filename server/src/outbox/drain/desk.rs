@@ -40,6 +40,8 @@ pub(super) struct Desk<P> {
     next_settle: Instant,
     losses: Losses,
     pass_failures: u32,
+    /// Most rows of a claim: halved while the database refuses, down to the one row that is at fault.
+    claim_at_most: usize,
     settle_failures: u32,
     /// Most outcomes of one settle: halved while the database refuses, so that one row cannot keep the others from being
     /// written down.
@@ -85,6 +87,7 @@ impl<P: Publisher> Desk<P> {
             next_settle: now,
             losses: Losses::default(),
             pass_failures: 0,
+            claim_at_most: usize::MAX,
             settle_failures: 0,
             settle_at_most: usize::MAX,
             failing: false,
@@ -126,7 +129,7 @@ impl<P: Publisher> Desk<P> {
         if self.can_claim() && (self.want_pass || !due.is_empty()) {
             let order = pass::Order {
                 tickets: due,
-                rows: self.room().min(self.shared.options.batch),
+                rows: self.room().min(self.shared.options.batch).min(self.claim_at_most),
                 only_tickets: !self.want_pass,
                 housekeeping: self.housekeeping,
                 sweep: now >= self.next_sweep,
@@ -233,6 +236,7 @@ impl<P: Publisher> Desk<P> {
             }
             Ok(report) => {
                 self.pass_failures = 0;
+                self.claim_at_most = self.claim_at_most.saturating_mul(2);
                 self.recovered();
                 self.schedule.forget(&report.decided);
                 self.schedule.open(now, &report.undecided);
@@ -249,6 +253,12 @@ impl<P: Publisher> Desk<P> {
                 self.housekeeping = true;
                 self.pass_failures = self.pass_failures.saturating_add(1);
                 self.not_before = now + PASS_PAUSE.after(self.pass_failures);
+                if pass::refuses_a_row(&error) {
+                    // Not the database's trouble: looked for at once, in halves.
+                    self.claim_at_most = (self.claim_at_most.min(self.shared.options.batch) / 2).max(1);
+                    self.pass_failures = 0;
+                    self.not_before = now + PASS_PAUSE.base / 10;
+                }
             }
         }
     }

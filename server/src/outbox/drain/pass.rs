@@ -8,11 +8,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_proto::envelope::MAX_ENVELOPE_BYTES;
 use tokio::time::Instant;
+use tracing::error;
 
 use super::super::sql::{self, Claimed};
 use super::Shared;
-use crate::db::{self, Begin, Tx};
+use crate::db::{self, Begin, Kind, Tx};
 use crate::tickets::{self, Verdicts};
 
 /// What a pass is asked to do.
@@ -69,16 +71,54 @@ pub(super) async fn poll(shared: Arc<Shared>) -> Result<bool, db::Error> {
 pub(super) async fn run(shared: Arc<Shared>, order: Order) -> Result<Report, db::Error> {
     let _turn = shared.turn.lock().await;
     let started = Instant::now();
-    let (report, counted) = db::within(shared.options.limit, async {
+    let done = db::within(shared.options.limit, async {
         let mut tx = shared.pool.begin(Begin::Durable).await?;
         let work = work(&mut tx, &shared, &order, started).await;
         tx.finish(work).await
     })
-    .await?;
+    .await;
+    let (report, counted) = match done {
+        Ok(done) => done,
+        Err(error) => {
+            if order.rows == 1 && refuses_a_row(&error) {
+                db::within(shared.options.limit, put_off_the_first(&shared, &error)).await?;
+            }
+            return Err(error);
+        }
+    };
     shared.metrics.lease_heals.inc_by(counted.healed);
     shared.metrics.missed_promotions.inc_by(counted.missed);
     shared.metrics.discarded("rolled_back", counted.discarded);
     Ok(report)
+}
+
+/// Whether a failed pass may be the fault of one of its rows.
+pub(super) fn refuses_a_row(error: &db::Error) -> bool {
+    error.kind == Kind::Refused
+}
+
+/// The row that a claim of one row took, and failed on, is put off.
+async fn put_off_the_first(shared: &Shared, cause: &db::Error) -> Result<(), db::Error> {
+    let mut tx = shared.pool.begin(Begin::Durable).await?;
+    let work = async {
+        if !sql::try_drain_lock(tx.conn()).await? {
+            return Ok(());
+        }
+        let mut seen = sql::see(tx.conn(), &[], 1, 1).await?;
+        seen.retain(|s| s.id.is_some());
+        let Some(id) = seen.iter().min_by_key(|s| s.seq).and_then(|s| s.id) else { return Ok(()) };
+        if sql::put_off(tx.conn(), id, &cause.to_string()).await? {
+            error!(
+                service.name = %shared.options.service,
+                event.id = %id,
+                error = %cause,
+                "the database cannot hand this row over; it is put off"
+            );
+        }
+        Ok(())
+    }
+    .await;
+    tx.finish(work).await
 }
 
 /// Facts that count only once the transaction is committed.
@@ -152,7 +192,7 @@ async fn claim(
                 seq,
                 id,
                 keyed: seen.keyed.unwrap_or(false),
-                bytes: usize::try_from(seen.size.unwrap_or(0)).unwrap_or(0),
+                bytes: real_size(seen.size.unwrap_or(0), seen.compressed.unwrap_or(false)),
             }),
             (_, _, Some(ticket)) => free.push(ticket),
             _ => {}
@@ -164,11 +204,13 @@ async fn claim(
     let kept = sql::keep(tx.conn(), &earlier.committed).await?;
     counted.discarded += sql::discard_rolled_back(tx.conn(), &earlier.rolled_back).await?;
     counted.discarded += sql::discard_rolled_back(tx.conn(), &verdicts.rolled_back).await?;
-    report.more |= kept > 0;
+    let progress = kept > 0 || counted.discarded > 0;
+    report.more |= progress;
     if free.len() >= tickets::MAX_FREE_PER_TX {
         // There may be decided rows before these that were not asked: their keys wait for the next pass.
         candidates.retain(|c| !c.keyed);
-        report.more = true;
+        // Without progress somebody has those rows locked; the poll comes again, spinning would not help.
+        report.more = progress;
     }
     report.more |= trim(&mut candidates, order.rows, shared.options.batch_bytes);
     if candidates.is_empty() {
@@ -199,6 +241,13 @@ struct Candidate {
     id: uuid::Uuid,
     keyed: bool,
     bytes: usize,
+}
+
+/// How large an envelope may be once it is rendered. The real size of a compressed one is not to be had without rendering it,
+/// and rendering hundreds only to leave most of them takes seconds: the compressor's best ratio, or what may be staged.
+fn real_size(stored: i32, compressed: bool) -> usize {
+    let stored = usize::try_from(stored).unwrap_or(0);
+    if compressed { (stored * 100).min(MAX_ENVELOPE_BYTES.max(stored * 4)) } else { stored }
 }
 
 /// Keeps a prefix by `seq` within both limits, at least one row; tells whether something was cut. Only a suffix may go:

@@ -7,7 +7,7 @@ WITH failed AS MATERIALIZED (
     ORDER BY o.id FOR UPDATE OF o
 )
 UPDATE holdfast.event_outbox AS o
-SET attempts = o.attempts + 1, last_error = failed.error, unroutable = failed.unroutable,
+SET attempts = least(o.attempts, 2147483646) + 1, last_error = failed.error, unroutable = failed.unroutable,
     next_attempt_at = now() + failed.delay * interval '1 second',
     claimed_at = NULL, claimed_by = NULL,
     is_head = (NOT $6 AND (o.ordering_key <> '') IS TRUE)

@@ -1,8 +1,9 @@
 -- Claims whose lease ran out: their rows are fresh again. All rows of a chain were claimed at one instant, so they heal
--- together. The generation stays: only a new claim outdates the old one's stamp, which is a fact as long as it is true.
+-- together. A claim of the future (a clock that was stepped back, hand-written SQL) has no lease to wait for. The generation stays: only a new claim outdates the old one's stamp, which is a fact as long as it is true.
 WITH expired AS MATERIALIZED (
     SELECT id, claim_generation FROM holdfast.event_outbox
-    WHERE claimed_at < now() - $1::float8 * interval '1 second' AND num_nonnulls(published_at) = 0
+    WHERE (claimed_at < now() - $1::float8 * interval '1 second' OR claimed_at > now() + $1::float8 * interval '1 second')
+      AND num_nonnulls(published_at) = 0
     ORDER BY id FOR UPDATE SKIP LOCKED
 )
 UPDATE holdfast.event_outbox AS o

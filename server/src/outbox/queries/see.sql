@@ -4,22 +4,22 @@
 -- A key's undecided tickets are walked one index entry a ticket, so that an open transaction with a million rows costs one.
 -- $1: tickets that committed (probed and looked up in earlier statements). $2: most rows. $3: most free tickets.
 WITH fresh AS MATERIALIZED (
-    SELECT id, seq, ordering_key, CASE WHEN pg_column_compression(envelope) IS NULL THEN pg_column_size(envelope)
-                                   ELSE octet_length(envelope::text) END AS size
+    SELECT id, seq, ordering_key, pg_column_size(envelope) AS size,
+           pg_column_compression(envelope) IS NOT NULL AS compressed
     FROM holdfast.event_outbox
     WHERE admitted_at IS NULL AND ticket IS NULL AND hold_operation_id IS NULL AND parked_at IS NULL
       AND published_at IS NULL
     ORDER BY seq LIMIT $2 FOR UPDATE SKIP LOCKED
 ), due AS MATERIALIZED (
-    SELECT id, seq, ordering_key, CASE WHEN pg_column_compression(envelope) IS NULL THEN pg_column_size(envelope)
-                                   ELSE octet_length(envelope::text) END AS size
+    SELECT id, seq, ordering_key, pg_column_size(envelope) AS size,
+           pg_column_compression(envelope) IS NOT NULL AS compressed
     FROM holdfast.event_outbox
     WHERE next_attempt_at <= now() AND admitted_at IS NOT NULL
       AND num_nonnulls(published_at, ticket, hold_operation_id, parked_at, claimed_at) = 0
     ORDER BY next_attempt_at LIMIT $2 FOR UPDATE SKIP LOCKED
 ), hinted AS MATERIALIZED (
-    SELECT id, seq, ordering_key, CASE WHEN pg_column_compression(envelope) IS NULL THEN pg_column_size(envelope)
-                                   ELSE octet_length(envelope::text) END AS size
+    SELECT id, seq, ordering_key, pg_column_size(envelope) AS size,
+           pg_column_compression(envelope) IS NOT NULL AS compressed
     FROM holdfast.event_outbox
     WHERE ticket = ANY ($1::bigint[])
       AND num_nonnulls(admitted_at, published_at, hold_operation_id, parked_at, claimed_at) = 0
@@ -50,6 +50,6 @@ WITH fresh AS MATERIALIZED (
 ), free AS MATERIALIZED (
     SELECT ticket FROM earlier WHERE pg_try_advisory_xact_lock_shared(ticket) LIMIT $3
 )
-SELECT id, seq, (ordering_key <> '') IS TRUE AS keyed, size, NULL::bigint AS free_ticket FROM seen
+SELECT id, seq, (ordering_key <> '') IS TRUE AS keyed, size, compressed, NULL::bigint AS free_ticket FROM seen
 UNION ALL
-SELECT NULL, NULL, NULL, NULL, ticket FROM free
+SELECT NULL, NULL, NULL, NULL, NULL, ticket FROM free

@@ -4,5 +4,6 @@ SELECT EXISTS (SELECT 1 FROM holdfast.event_outbox
                  AND published_at IS NULL)
     OR EXISTS (SELECT 1 FROM holdfast.event_outbox WHERE next_attempt_at <= now() AND num_nonnulls(published_at) = 0)
     OR EXISTS (SELECT 1 FROM holdfast.event_outbox
-               WHERE claimed_at < now() - $1::float8 * interval '1 second' AND num_nonnulls(published_at) = 0)
+               WHERE (claimed_at < now() - $1::float8 * interval '1 second'
+                      OR claimed_at > now() + $1::float8 * interval '1 second') AND num_nonnulls(published_at) = 0)
     OR EXISTS (SELECT 1 FROM holdfast.event_outbox WHERE is_head AND claimed_at IS NULL)
