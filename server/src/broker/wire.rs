@@ -1,7 +1,9 @@
 //! One channel in confirm mode and the one task that publishes on it and collects its confirms.
 //!
-//! Both in one task, because a confirm is judged together with all others that have completed ([`Returns`]). The task ends
-//! with its channel, or when nobody can publish any more; who still waits then is told that the message is lost.
+//! Both in one task, because a confirm is judged together with all others that have completed ([`Returns`]), and because the
+//! library draws a delivery tag and queues the frame under two different locks: two tasks on one channel could swap tags and
+//! take each other's confirms. Never publish on this channel from anywhere else. The task ends with its channel, or when
+//! nobody can publish any more; who still waits then is told that the message is lost.
 
 use futures::StreamExt;
 use futures::future::FutureExt;
