@@ -11,6 +11,7 @@ use std::time::Duration;
 use holdfast_proto::envelope::MAX_ENVELOPE_BYTES;
 use tokio::time::Instant;
 use tracing::error;
+use uuid::Uuid;
 
 use super::super::sql::{self, Claimed};
 use super::Shared;
@@ -71,17 +72,19 @@ pub(super) async fn poll(shared: Arc<Shared>) -> Result<bool, db::Error> {
 pub(super) async fn run(shared: Arc<Shared>, order: Order) -> Result<Report, db::Error> {
     let _turn = shared.turn.lock().await;
     let started = Instant::now();
+    // The only row of a claim that failed, if it was one.
+    let mut suspect = None;
     let done = db::within(shared.options.limit, async {
         let mut tx = shared.pool.begin(Begin::Durable).await?;
-        let work = work(&mut tx, &shared, &order, started).await;
+        let work = work(&mut tx, &shared, &order, started, &mut suspect).await;
         tx.finish(work).await
     })
     .await;
     let (report, counted) = match done {
         Ok(done) => done,
         Err(error) => {
-            if order.rows == 1 && refuses_a_row(&error) {
-                db::within(shared.options.limit, put_off_the_first(&shared, &error)).await?;
+            if let Some(id) = suspect.filter(|_| refuses_a_row(&error)) {
+                db::within(shared.options.limit, put_off(&shared, id, &error)).await?;
             }
             return Err(error);
         }
@@ -97,28 +100,22 @@ pub(super) fn refuses_a_row(error: &db::Error) -> bool {
     error.kind == Kind::Refused
 }
 
-/// The row that a claim of one row took, and failed on, is put off.
-async fn put_off_the_first(shared: &Shared, cause: &db::Error) -> Result<(), db::Error> {
+/// The row that was alone in a claim that failed is put off. Not now if the lock is taken: the next pass fails on it again.
+async fn put_off(shared: &Shared, id: Uuid, cause: &db::Error) -> Result<(), db::Error> {
     let mut tx = shared.pool.begin(Begin::Durable).await?;
     let work = async {
-        if !sql::try_drain_lock(tx.conn()).await? {
-            return Ok(());
-        }
-        let mut seen = sql::see(tx.conn(), &[], 1, 1).await?;
-        seen.retain(|s| s.id.is_some());
-        let Some(id) = seen.iter().min_by_key(|s| s.seq).and_then(|s| s.id) else { return Ok(()) };
-        if sql::put_off(tx.conn(), id, &cause.to_string()).await? {
-            error!(
-                service.name = %shared.options.service,
-                event.id = %id,
-                error = %cause,
-                "the database cannot hand this row over; it is put off"
-            );
-        }
-        Ok(())
+        Ok(sql::try_drain_lock(tx.conn()).await? && sql::put_off(tx.conn(), id, &cause.to_string()).await?)
     }
     .await;
-    tx.finish(work).await
+    if tx.finish(work).await? {
+        error!(
+            service.name = %shared.options.service,
+            event.id = %id,
+            error = %cause,
+            "the database cannot hand this row over; it is put off"
+        );
+    }
+    Ok(())
 }
 
 /// Facts that count only once the transaction is committed.
@@ -134,6 +131,7 @@ async fn work(
     shared: &Shared,
     order: &Order,
     started: Instant,
+    suspect: &mut Option<Uuid>,
 ) -> Result<(Report, Counted), db::Error> {
     let options = &shared.options;
     let mut counted = Counted::default();
@@ -168,7 +166,7 @@ async fn work(
         report.undecided = verdicts.open;
         return Ok((report, counted));
     }
-    claim(tx, shared, order, &verdicts, &mut report, &mut counted).await?;
+    claim(tx, shared, order, &verdicts, &mut report, &mut counted, suspect).await?;
     report.decided = [verdicts.committed, verdicts.rolled_back].concat();
     report.undecided = verdicts.open;
     Ok((report, counted))
@@ -181,6 +179,7 @@ async fn claim(
     verdicts: &Verdicts,
     report: &mut Report,
     counted: &mut Counted,
+    suspect: &mut Option<Uuid>,
 ) -> Result<(), db::Error> {
     let rows = i64::try_from(order.rows).unwrap_or(i64::MAX);
     let max_free = tickets::MAX_FREE_PER_TX as i64;
@@ -217,6 +216,7 @@ async fn claim(
         return Ok(());
     }
     let ids: Vec<_> = candidates.iter().map(|c| c.id).collect();
+    *suspect = if let [only] = ids.as_slice() { Some(*only) } else { None };
     let answered = sql::claim(
         tx.conn(),
         &ids,
@@ -226,6 +226,7 @@ async fn claim(
         &earlier.committed,
     )
     .await?;
+    *suspect = None;
     if report.more {
         // What did not fit of a ticket's rows is deliverable from now on, not only when the resolver comes by.
         sql::keep(tx.conn(), &verdicts.committed).await?;
@@ -238,7 +239,7 @@ async fn claim(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Candidate {
     seq: i64,
-    id: uuid::Uuid,
+    id: Uuid,
     keyed: bool,
     bytes: usize,
 }
@@ -273,7 +274,7 @@ mod tests {
     use super::*;
 
     fn candidate(seq: i64, bytes: usize) -> Candidate {
-        Candidate { seq, id: uuid::Uuid::nil(), keyed: true, bytes }
+        Candidate { seq, id: Uuid::nil(), keyed: true, bytes }
     }
 
     #[test]
