@@ -43,6 +43,8 @@ struct Deed {
     ids: Vec<String>,
     /// The stage was answered, so its rows are counted somewhere.
     staged: bool,
+    /// Stages of it that were given up or failed: a sleeping replica may still carry one out.
+    unanswered: usize,
     end: End,
 }
 
@@ -65,7 +67,9 @@ pub(super) struct Accounts {
     pub expected: Vec<Vec<String>>,
     /// Answered stages whose transactions did not commit.
     pub discarded: i64,
-    /// Stages that were not answered, of transactions that did not commit: their rows may have been there.
+    /// Stages that were not answered, of transactions that did not commit: their rows may have been there. Also where another
+    /// attempt was answered: a replica that found the ticket's transaction open, and slept, inserts the rows again after the
+    /// other replica has discarded them, and they are staged twice and discarded twice.
     pub perhaps_discarded: i64,
 }
 
@@ -119,10 +123,11 @@ impl Load {
                     }
                 };
                 let number = i64::try_from(deed.ids.len()).unwrap();
-                match (committed, deed.staged) {
-                    (true, _) => expected.extend(deed.ids),
-                    (false, true) => accounts.discarded += number,
-                    (false, false) => accounts.perhaps_discarded += number,
+                if committed {
+                    expected.extend(deed.ids);
+                } else {
+                    accounts.discarded += if deed.staged { number } else { 0 };
+                    accounts.perhaps_discarded += number * i64::try_from(deed.unanswered).unwrap();
                 }
             }
             accounts.expected.push(expected);
@@ -206,10 +211,11 @@ async fn transaction(
         row: Uuid::now_v7(),
         ids: events.iter().map(|event| event.id.clone()).collect(),
         staged: false,
+        unanswered: 0,
         end: End::Nothing,
     };
     let Ok(ticket) = begin(connection, deed.row).await else { return (deed, false) };
-    deed.staged = stage(shared, ticket, turn, events).await;
+    (deed.staged, deed.unanswered) = stage(shared, ticket, turn, events).await;
     if !deed.staged || turn % 7 == 6 {
         // Leaves without a word.
         return (deed, false);
@@ -235,18 +241,19 @@ async fn begin(connection: &mut PgConnection, row: Uuid) -> sqlx::Result<i64> {
     sqlx::query_scalar("SELECT holdfast.stage_ticket()").fetch_one(connection).await
 }
 
-/// Stages, at one replica or the other, until it is answered; `false` when the transaction is over.
-async fn stage(shared: &Shared, ticket: i64, turn: usize, events: &[Event]) -> bool {
+/// Stages, at one replica or the other, until it is answered; `false` when the transaction is over. And how many attempts had
+/// no answer.
+async fn stage(shared: &Shared, ticket: i64, turn: usize, events: &[Event]) -> (bool, usize) {
     for attempt in 0..2_000 {
         let limit = Duration::from_millis(500);
         let client = client(shared, turn + attempt);
         match tokio::time::timeout(limit, client.try_stage(ticket, events)).await {
-            Ok(Ok(_)) => return true,
-            Ok(Err(status)) if status.code() == tonic::Code::FailedPrecondition => return false,
+            Ok(Ok(_)) => return (true, attempt),
+            Ok(Err(status)) if status.code() == tonic::Code::FailedPrecondition => return (false, attempt),
             Ok(Err(_)) | Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     }
-    false
+    (false, 2_000)
 }
 
 fn client(shared: &Shared, turn: usize) -> Client {
