@@ -1,20 +1,17 @@
 //! A service's pool: lazy, named, and clean.
 //!
 //! Connects on first use, so that an unreachable database delays nobody. A connection whose transaction was left open
-//! (a cancelled BEGIN, a dropped future) is rolled back before it is lent again; one that met a read-only server is
-//! closed. Does not: keep a connection alive through a fail-over; the next borrower gets a new one.
+//! (a cancelled BEGIN, a dropped future) is closed, and should one ever come back open it is rolled back in the round trip
+//! of the next BEGIN ([`Begin`]); one that met a read-only server is closed. Does not: keep a connection alive through a
+//! fail-over; the next borrower gets a new one.
 
 use std::str::FromStr;
 use std::time::Duration;
 
+use sqlx::ConnectOptions;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
-use sqlx::{ConnectOptions, Executor};
 
 use super::{Begin, Error, Kind, Read, Tx};
-
-/// Rolls back whatever is open. A ROLLBACK alone, outside of a transaction, is a warning in the server's log, one for each
-/// unit of work.
-const CLEAN: &str = "BEGIN; ROLLBACK";
 
 /// How to reach one database.
 #[derive(Clone)]
@@ -52,18 +49,6 @@ impl Pool {
             .max_lifetime(Duration::from_secs(1800))
             // A ping before each loan is a round trip; a dead connection shows at the first statement just as well.
             .test_before_acquire(false)
-            .after_release(|conn, _| {
-                Box::pin(async move {
-                    // A client deadline inside the BEGIN round trip leaves an open transaction that the client does not
-                    // know of; the next borrower's insert would answer Ok and vanish.
-                    // One that cannot roll back is closed; why, whoever held it has said already. One that does not even
-                    // answer is closed without another word to it: it would hold its place in the pool for ever.
-                    match tokio::time::timeout(Duration::from_secs(2), conn.execute(CLEAN)).await {
-                        Ok(rolled_back) => Ok(rolled_back.is_ok()),
-                        Err(_) => Err(sqlx::Error::PoolTimedOut),
-                    }
-                })
-            })
             .connect_lazy_with(connect);
         Ok(Self { inner })
     }
@@ -79,9 +64,7 @@ impl Pool {
         let mut stale = self.inner.options().get_max_connections();
         loop {
             match Tx::begin(self.inner.acquire().await?, kind).await {
-                Err(error) if stale > 0 && matches!(error.kind, Kind::Unavailable | Kind::ReadOnly) => {
-                    stale -= 1
-                }
+                Err(error) if stale > 0 && worth_another(&error) => stale -= 1,
                 begun => return begun,
             }
         }
@@ -110,4 +93,10 @@ impl Pool {
         // Whoever still holds one is ended with the process; its transaction is rolled back by the server.
         let _ = tokio::time::timeout(limit, self.inner.close()).await;
     }
+}
+
+/// Whether a BEGIN failed for a reason that another connection need not share.
+fn worth_another(error: &Error) -> bool {
+    // 25P02: somebody left it in a transaction that had failed.
+    matches!(error.kind, Kind::Unavailable | Kind::ReadOnly) || error.sqlstate.as_deref() == Some("25P02")
 }

@@ -25,24 +25,27 @@ pub enum Begin {
 }
 
 impl Begin {
+    /// First whatever was left open is rolled back: a client deadline inside a BEGIN's round trip leaves a transaction that
+    /// the client does not know of, and the next borrower's insert would answer Ok and vanish. (ROLLBACK alone, outside of a
+    /// transaction, is a warning in the server's log, one for each unit of work.)
     const fn sql(self) -> &'static str {
         match self {
             Self::Stage => {
-                "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;\
+                "BEGIN;ROLLBACK;BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;\
                  SET LOCAL synchronous_commit = off;\
                  SET LOCAL statement_timeout = '3s';\
                  SET LOCAL idle_in_transaction_session_timeout = '3s';\
                  SET LOCAL lock_timeout = '250ms'"
             }
             Self::Durable => {
-                "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;\
+                "BEGIN;ROLLBACK;BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;\
                  SET LOCAL synchronous_commit = on;\
                  SET LOCAL statement_timeout = '20s';\
                  SET LOCAL idle_in_transaction_session_timeout = '20s';\
                  SET LOCAL lock_timeout = '500ms'"
             }
             Self::Forgettable => {
-                "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;\
+                "BEGIN;ROLLBACK;BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;\
                  SET LOCAL synchronous_commit = off;\
                  SET LOCAL statement_timeout = '20s';\
                  SET LOCAL idle_in_transaction_session_timeout = '20s';\

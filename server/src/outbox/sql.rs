@@ -34,6 +34,7 @@ queries! {
     STAMP = "stamp",
     FAIL = "fail",
     GIVE_BACK = "give_back",
+    SKIPPED = "skipped",
     STRANDED = "stranded",
 }
 
@@ -262,47 +263,66 @@ pub(super) async fn put_off(conn: &mut PgConnection, id: Uuid, error: &str) -> R
     Ok(sqlx::query(PUT_OFF).bind(id).bind(error).execute(conn).await?.rows_affected() > 0)
 }
 
-/// Keys of the rows stamped; fewer than given if a newer claim outdated some.
+/// A row whose claim a settle has ended.
+#[derive(Debug, sqlx::FromRow)]
+pub(super) struct Ended {
+    pub id: Uuid,
+    pub key: Option<String>,
+}
+
+/// The rows stamped; those missing are outdated by a newer claim, or [`skipped`].
 pub(super) async fn stamp(
     conn: &mut PgConnection,
     ids: &[Uuid],
     generations: &[i64],
     locked: bool,
-) -> Result<Vec<Option<String>>, db::Error> {
-    Ok(sqlx::query_scalar(STAMP).bind(ids).bind(generations).bind(locked).fetch_all(conn).await?)
+) -> Result<Vec<Ended>, db::Error> {
+    Ok(sqlx::query_as(STAMP).bind(ids).bind(generations).bind(locked).fetch_all(conn).await?)
 }
 
-/// Failed rows, column by column.
+/// Which of these rows, that a settle did not write, are locked by somebody else.
+pub(super) async fn skipped(
+    conn: &mut PgConnection,
+    ids: &[Uuid],
+    generations: &[i64],
+    claimed: bool,
+) -> Result<Vec<Uuid>, db::Error> {
+    Ok(sqlx::query_scalar(SKIPPED).bind(ids).bind(generations).bind(claimed).fetch_all(conn).await?)
+}
+
+/// Why rows failed and how long they wait, column by column.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
-    pub ids: Vec<Uuid>,
-    pub generations: Vec<i64>,
     pub errors: Vec<String>,
     pub delays: Vec<f64>,
     pub unroutable: Vec<bool>,
 }
 
+/// As [`stamp`].
 pub(super) async fn fail(
     conn: &mut PgConnection,
-    rows: &Failures,
+    ids: &[Uuid],
+    generations: &[i64],
+    failures: &Failures,
     locked: bool,
-) -> Result<Vec<Option<String>>, db::Error> {
-    Ok(sqlx::query_scalar(FAIL)
-        .bind(&rows.ids)
-        .bind(&rows.generations)
-        .bind(&rows.errors)
-        .bind(&rows.delays)
-        .bind(&rows.unroutable)
+) -> Result<Vec<Ended>, db::Error> {
+    Ok(sqlx::query_as(FAIL)
+        .bind(ids)
+        .bind(generations)
+        .bind(&failures.errors)
+        .bind(&failures.delays)
+        .bind(&failures.unroutable)
         .bind(locked)
         .fetch_all(conn)
         .await?)
 }
 
+/// As [`stamp`].
 pub(super) async fn give_back(
     conn: &mut PgConnection,
     ids: &[Uuid],
     generations: &[i64],
     locked: bool,
-) -> Result<Vec<Option<String>>, db::Error> {
-    Ok(sqlx::query_scalar(GIVE_BACK).bind(ids).bind(generations).bind(locked).fetch_all(conn).await?)
+) -> Result<Vec<Ended>, db::Error> {
+    Ok(sqlx::query_as(GIVE_BACK).bind(ids).bind(generations).bind(locked).fetch_all(conn).await?)
 }

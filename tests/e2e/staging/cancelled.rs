@@ -213,9 +213,9 @@ fn pool_of_one(url: String) -> Pool {
 
 /// A plain insert, on whatever connection the pool lends.
 async fn insert(pool: &Pool) {
-    let mut read = pool.read().await.unwrap();
-    read.conn().execute("INSERT INTO app_rows VALUES (gen_random_uuid(), 'a plain insert')").await.unwrap();
-    read.finish(Ok(())).unwrap();
+    let mut tx = pool.begin(Begin::Durable).await.unwrap();
+    tx.conn().execute("INSERT INTO app_rows VALUES (gen_random_uuid(), 'a plain insert')").await.unwrap();
+    tx.commit().await.unwrap();
 }
 
 #[tokio::test]

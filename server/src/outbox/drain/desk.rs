@@ -152,7 +152,7 @@ impl<P: Publisher> Desk<P> {
         let shared = self.shared.clone();
         let first = self.settle_failures == 0;
         self.settling = Some(tokio::spawn(async move {
-            let (left, outcome) = settle::all(&shared, batch, first).await;
+            let (left, outcome) = settle::run(&shared, batch, first).await;
             Settled { left, outcome }
         }));
     }

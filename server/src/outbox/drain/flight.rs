@@ -26,6 +26,8 @@ pub(super) struct Done {
     pub generation: i64,
     /// Failed attempts before this one.
     pub attempts: u32,
+    /// Whether it has an ordering key, and so perhaps followers.
+    pub keyed: bool,
     pub end: End,
 }
 
@@ -195,6 +197,7 @@ fn done(row: &Claimed, end: End) -> Done {
         id: row.id,
         generation: row.claim_generation,
         attempts: u32::try_from(row.attempts).unwrap_or(0),
+        keyed: row.ordering_key.as_deref().is_some_and(|key| !key.is_empty()),
         end,
     }
 }

@@ -1,23 +1,26 @@
 //! Writes down how claimed rows ended: stamps, failures and give-backs, in one transaction.
 //!
-//! Takes the service's lock before any row lock, polling for at most a second (a lock time-out would abort the stamp
-//! itself). With it, the followers of the fronts that ended are given back in a later statement. Without it the outcome goes
-//! through all the same and the front stays on the list of ended ones for the next pass.
+//! Rows of a key end under the service's lock, taken before any row lock and polled for at most a second (a lock time-out
+//! would abort the stamp itself). With it, the followers of the fronts that ended are given back in a later statement.
+//! Without it the outcome goes through all the same and the front stays on the list of ended ones for the next pass. Rows
+//! without a key have no followers and need no lock. A row that a stranger has locked waits; its neighbours do not.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use super::super::sql;
 use super::Shared;
 use super::flight::{Done, End};
 use super::pass::PROMOTE_PER_KEY;
-use crate::db::{self, Begin, Kind, Tx};
+use crate::db::{self, Begin, Tx};
 
 /// What was written.
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default)]
 pub(super) struct Report {
-    /// Whether the service's lock was held.
+    /// Whether nothing was left for a pass to look at: the service's lock was held, or not needed.
     pub locked: bool,
     /// Rows settled, stale ones included.
     pub rows: usize,
@@ -25,58 +28,34 @@ pub(super) struct Report {
     pub given_back: u64,
     pub promoted: u64,
     pub stale: u64,
-}
-
-impl Report {
-    fn add(&mut self, other: Self) {
-        self.locked &= other.locked;
-        self.rows += other.rows;
-        self.published += other.published;
-        self.given_back += other.given_back;
-        self.promoted += other.promoted;
-        self.stale += other.stale;
-    }
+    /// Rows that somebody else has locked: still to be settled.
+    pub skipped: HashSet<Uuid>,
 }
 
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Settles `batch`; hands back what is still to be settled. Where somebody has one of the rows locked, each is done again
-/// alone, so that only that one waits: its neighbours' leases would run out, and they would be sent twice.
-pub(super) async fn all(
+/// Settles `batch` in one transaction; hands back what is still to be settled. `first`: this is the first try; on a later
+/// one the rows may have been settled by a try whose commit was not answered, which is not a stale stamp.
+pub(super) async fn run(
     shared: &Shared,
-    batch: Vec<Done>,
+    mut batch: Vec<Done>,
     first: bool,
 ) -> (Vec<Done>, Result<Report, db::Error>) {
-    match run(shared, &batch, first).await {
-        Ok(report) => (Vec::new(), Ok(report)),
-        Err(error) if error.kind == Kind::Contended && batch.len() > 1 => {
-            let mut total = Report { locked: true, ..Report::default() };
-            let mut left = Vec::new();
-            let mut batch = batch.into_iter();
-            while let Some(done) = batch.next() {
-                match run(shared, std::slice::from_ref(&done), first).await {
-                    Ok(report) => total.add(report),
-                    Err(error) if error.kind == Kind::Contended => left.push(done),
-                    Err(_) => {
-                        // Another trouble than a lock: it would be the same for each of the rest, and take its time for each.
-                        left.push(done);
-                        left.extend(batch.by_ref());
-                    }
-                }
-            }
-            (left, Ok(total))
+    match write(shared, &batch, first).await {
+        Ok(report) => {
+            batch.retain(|done| report.skipped.contains(&done.id));
+            (batch, Ok(report))
         }
         Err(error) => (batch, Err(error)),
     }
 }
 
-/// Settles `batch` in one transaction. `first`: this is the first try; on a later one the rows may have been settled by a
-/// try whose commit was not answered, which is not a stale stamp.
-async fn run(shared: &Shared, batch: &[Done], first: bool) -> Result<Report, db::Error> {
-    let _turn = shared.turn.lock().await;
+async fn write(shared: &Shared, batch: &[Done], first: bool) -> Result<Report, db::Error> {
+    let keyed = batch.iter().any(|done| done.keyed);
+    let _turn = if keyed { Some(shared.turn.lock().await) } else { None };
     let report = db::within(shared.options.limit, async {
         let mut tx = shared.pool.begin(Begin::Durable).await?;
-        let work = work(&mut tx, shared, batch).await;
+        let work = work(&mut tx, shared, batch, keyed).await;
         tx.finish(work).await
     })
     .await?;
@@ -88,37 +67,71 @@ async fn run(shared: &Shared, batch: &[Done], first: bool) -> Result<Report, db:
     Ok(report)
 }
 
-async fn work(tx: &mut Tx, shared: &Shared, batch: &[Done]) -> Result<Report, db::Error> {
-    let locked = lock_patiently(tx).await?;
-    let mut report = Report { locked, rows: batch.len(), ..Report::default() };
-    let mut keys: Vec<Option<String>> = Vec::new();
+async fn work(tx: &mut Tx, shared: &Shared, batch: &[Done], keyed: bool) -> Result<Report, db::Error> {
+    let locked = !keyed || lock_patiently(tx).await?;
+    let mut report = Report { locked, ..Report::default() };
+    let mut keys: Vec<String> = Vec::new();
 
-    let (ids, generations) = columns(batch, |end| *end == End::Published);
-    if !ids.is_empty() {
-        let stamped = sql::stamp(tx.conn(), &ids, &generations, locked).await?;
+    let stamps = Rows::of(batch, |end| *end == End::Published);
+    if !stamps.ids.is_empty() {
+        let stamped = sql::stamp(tx.conn(), &stamps.ids, &stamps.generations, locked).await?;
         report.published = stamped.len() as u64;
-        report.stale += (ids.len() - stamped.len()) as u64;
-        keys.extend(stamped);
+        stamps.account(tx, stamped, false, &mut report, &mut keys).await?;
     }
-    let failures = failures(shared, batch);
-    if !failures.ids.is_empty() {
-        let failed = sql::fail(tx.conn(), &failures, locked).await?;
-        report.stale += (failures.ids.len() - failed.len()) as u64;
-        keys.extend(failed);
+    let (failed, failures) = failures(shared, batch);
+    if !failed.ids.is_empty() {
+        let written = sql::fail(tx.conn(), &failed.ids, &failed.generations, &failures, locked).await?;
+        failed.account(tx, written, true, &mut report, &mut keys).await?;
     }
-    let (ids, generations) = columns(batch, |end| matches!(end, End::GivenBack { .. }));
-    if !ids.is_empty() {
-        let given = sql::give_back(tx.conn(), &ids, &generations, locked).await?;
-        report.given_back = given.len() as u64;
-        report.stale += (ids.len() - given.len()) as u64;
-        keys.extend(given);
+    let given = Rows::of(batch, |end| matches!(end, End::GivenBack { .. }));
+    if !given.ids.is_empty() {
+        let written = sql::give_back(tx.conn(), &given.ids, &given.generations, locked).await?;
+        report.given_back = written.len() as u64;
+        given.account(tx, written, true, &mut report, &mut keys).await?;
     }
-    if locked {
-        let keys: Vec<String> = keys.into_iter().flatten().filter(|key| !key.is_empty()).collect();
+    report.rows = batch.len() - report.skipped.len();
+    if locked && !keys.is_empty() {
         report.promoted =
             sql::promote(tx.conn(), &keys, PROMOTE_PER_KEY, shared.options.unroutable_blocks).await?;
     }
     Ok(report)
+}
+
+/// Rows that ended alike, column by column.
+#[derive(Default)]
+struct Rows {
+    ids: Vec<Uuid>,
+    generations: Vec<i64>,
+}
+
+impl Rows {
+    fn of(batch: &[Done], which: impl Fn(&End) -> bool) -> Self {
+        let (ids, generations) =
+            batch.iter().filter(|done| which(&done.end)).map(|done| (done.id, done.generation)).unzip();
+        Self { ids, generations }
+    }
+
+    /// What was written, and why the rest was not. `claimed`: only a standing claim could be written.
+    async fn account(
+        &self,
+        tx: &mut Tx,
+        written: Vec<sql::Ended>,
+        claimed: bool,
+        report: &mut Report,
+        keys: &mut Vec<String>,
+    ) -> Result<(), db::Error> {
+        let missing = self.ids.len() - written.len();
+        if missing > 0 {
+            let done: HashSet<Uuid> = written.iter().map(|row| row.id).collect();
+            let (ids, generations): (Vec<_>, Vec<_>) =
+                std::iter::zip(&self.ids, &self.generations).filter(|(id, _)| !done.contains(id)).unzip();
+            let skipped = sql::skipped(tx.conn(), &ids, &generations, claimed).await?;
+            report.stale += (missing - skipped.len()) as u64;
+            report.skipped.extend(skipped);
+        }
+        keys.extend(written.into_iter().filter_map(|row| row.key).filter(|key| !key.is_empty()));
+        Ok(())
+    }
 }
 
 async fn lock_patiently(tx: &mut Tx) -> Result<bool, db::Error> {
@@ -134,20 +147,17 @@ async fn lock_patiently(tx: &mut Tx) -> Result<bool, db::Error> {
     }
 }
 
-fn columns(batch: &[Done], which: impl Fn(&End) -> bool) -> (Vec<uuid::Uuid>, Vec<i64>) {
-    batch.iter().filter(|done| which(&done.end)).map(|done| (done.id, done.generation)).unzip()
-}
-
-fn failures(shared: &Shared, batch: &[Done]) -> sql::Failures {
-    let mut rows = sql::Failures::default();
+fn failures(shared: &Shared, batch: &[Done]) -> (Rows, sql::Failures) {
+    let mut rows = Rows::default();
+    let mut failures = sql::Failures::default();
     for done in batch {
         let End::Failed { error, unroutable } = &done.end else { continue };
         let backoff = if *unroutable { shared.options.unroutable_retry } else { shared.options.retry };
         rows.ids.push(done.id);
         rows.generations.push(done.generation);
-        rows.errors.push(error.clone());
-        rows.delays.push(backoff.after(done.attempts.saturating_add(1)).as_secs_f64());
-        rows.unroutable.push(*unroutable);
+        failures.errors.push(error.clone());
+        failures.delays.push(backoff.after(done.attempts.saturating_add(1)).as_secs_f64());
+        failures.unroutable.push(*unroutable);
     }
-    rows
+    (rows, failures)
 }

@@ -1,10 +1,11 @@
 -- Published: the broker confirmed and routed these. Matches the claim's generation: a re-stage or another claim outdates it.
+-- A row that a stranger has locked is left for the next settle (skipped.sql); what never waits needs no order.
 -- $3: whether the service's lock is held; without it the front's end is left on the list for the next pass.
 WITH confirmed AS MATERIALIZED (
     SELECT o.id, o.claim_generation FROM holdfast.event_outbox AS o
     JOIN unnest($1::uuid[], $2::bigint[]) AS c (id, generation) ON c.id = o.id AND c.generation = o.claim_generation
     WHERE num_nonnulls(o.published_at) = 0
-    ORDER BY o.id FOR UPDATE OF o
+    FOR UPDATE OF o SKIP LOCKED
 )
 UPDATE holdfast.event_outbox AS o
 SET published_at = greatest(now(), o.created_at),
@@ -16,4 +17,4 @@ SET published_at = greatest(now(), o.created_at),
 FROM confirmed
 WHERE o.id = confirmed.id AND o.claim_generation = confirmed.claim_generation
   AND num_nonnulls(o.published_at) = 0
-RETURNING o.ordering_key
+RETURNING o.id, o.ordering_key AS key
