@@ -60,6 +60,7 @@ CREATE TABLE holdfast.event_outbox (
     ordering_key       text,
     content_hash       bytea,
     next_attempt_at    timestamptz,
+    -- Written by each claim, so in no index, key or predicate: a claim stays on its page (HOT) and costs no index entry.
     claimed_at         timestamptz,
     claimed_by         text,
     -- Raised by each claim and each re-stage; a stamp that does not match it changes nothing.
@@ -68,9 +69,9 @@ CREATE TABLE holdfast.event_outbox (
     -- Not NULL means unresolved, and nothing else does.
     ticket             bigint,
     resolved_at        timestamptz DEFAULT now(),
-    -- NULL: nobody has looked at the row since it became deliverable; it lies in the claim's path.
+    -- NULL: in the claim's path, or in flight. Else when it was set aside or began to back off.
     admitted_at        timestamptz,
-    -- Claimed as its key's front. Still set after the claim ended: the followers were not yet looked at.
+    -- Its claim ended without the service's lock: the followers were not yet looked at.
     is_head            boolean NOT NULL DEFAULT false,
     unroutable         boolean NOT NULL DEFAULT false,
     hold_operation_id  text,
@@ -96,7 +97,8 @@ CREATE INDEX idx_event_outbox_pending ON holdfast.event_outbox (created_at) WHER
 -- The resolver's path: tickets to be asked; and, before a row leaves, the undecided tickets of its key.
 CREATE INDEX event_outbox_unresolved ON holdfast.event_outbox (ticket) WHERE ticket IS NOT NULL;
 CREATE INDEX event_outbox_unresolved_key ON holdfast.event_outbox (ordering_key, ticket) WHERE ticket IS NOT NULL;
--- The claim's path. Held, parked, backing off, unresolved and set-aside rows are not in it.
+-- The claim's path. Held, parked, backing off, unresolved and set-aside rows are not in it; what is in flight is, and that is
+-- at most a window a replica.
 CREATE INDEX event_outbox_fresh ON holdfast.event_outbox (seq)
     WHERE admitted_at IS NULL AND ticket IS NULL AND hold_operation_id IS NULL AND parked_at IS NULL
       AND published_at IS NULL;
@@ -104,13 +106,24 @@ CREATE INDEX event_outbox_backing_off ON holdfast.event_outbox (next_attempt_at)
 -- A key's line of deliverable rows.
 CREATE INDEX event_outbox_line ON holdfast.event_outbox (ordering_key, seq)
     WHERE ticket IS NULL AND hold_operation_id IS NULL AND published_at IS NULL;
-CREATE INDEX event_outbox_in_flight ON holdfast.event_outbox (ordering_key, claimed_at) WHERE claimed_at IS NOT NULL;
 -- Followers set aside; the sweep for missed promotions walks their keys and no others.
 CREATE INDEX event_outbox_aside ON holdfast.event_outbox (ordering_key)
-    WHERE admitted_at IS NOT NULL AND claimed_at IS NULL AND next_attempt_at IS NULL AND parked_at IS NULL
-      AND published_at IS NULL;
+    WHERE admitted_at IS NOT NULL AND next_attempt_at IS NULL AND parked_at IS NULL AND published_at IS NULL;
 -- Fronts whose end went through without the service's lock; the next pass looks at their followers.
-CREATE INDEX event_outbox_ended ON holdfast.event_outbox (ordering_key) WHERE is_head AND claimed_at IS NULL;
+CREATE INDEX event_outbox_ended ON holdfast.event_outbox (ordering_key) WHERE is_head;
+
+-- Open claims, one row a batch: what is in flight, and since when. It goes when the batch's last row is settled. A row of the
+-- outbox belongs to it as long as it bears the same claimed_at.
+CREATE TABLE holdfast.outbox_claim (
+    id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    claimed_at timestamptz NOT NULL DEFAULT now(),
+    claimed_by text NOT NULL,
+    ids        uuid[] NOT NULL,
+    -- The key of each row, beside its id; empty without one.
+    keys       text[] NOT NULL
+);
+-- Random bits do not compress.
+ALTER TABLE holdfast.outbox_claim ALTER COLUMN ids SET STORAGE EXTERNAL;
 
 -- Hand-written SQL may leave the key out; the default is the aggregate. A column default cannot name another column.
 CREATE FUNCTION holdfast.event_outbox_default_key() RETURNS trigger

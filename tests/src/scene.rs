@@ -297,6 +297,10 @@ impl<S: Server> Scene<S> {
     /// When rows are unaccounted for, or the log holds what was not announced.
     pub async fn end(self, staged: usize) -> Census {
         let census = settled(&self.database, staged, wait::LONG).await;
+        wait::until_equal("claims that nobody closed", wait::LONG, 0_i64, || async {
+            self.database.one("SELECT count(*) FROM holdfast.outbox_claim").await
+        })
+        .await;
         self.end_as_it_is().await;
         census
     }

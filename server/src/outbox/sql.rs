@@ -26,10 +26,14 @@ queries! {
     WORK_WAITS = "work_waits",
     LOCK = "lock",
     HEAL = "heal",
+    CLOSE_LAPSED = "close_lapsed",
+    HEAL_STRAYS = "heal_strays",
     SETTLE_ENDED = "settle_ended",
     PROMOTE = "promote",
     SEE = "see",
     CLAIM = "claim",
+    OPEN_CLAIM = "open_claim",
+    CLOSE_CLAIMS = "close_claims",
     PUT_OFF = "put_off",
     STAMP = "stamp",
     FAIL = "fail",
@@ -172,6 +176,20 @@ pub(super) async fn heal(
     Ok(sqlx::query_scalar(HEAL).bind(lease_seconds).fetch_all(conn).await?)
 }
 
+/// Removes the batches that [`heal`] has emptied.
+pub(super) async fn close_lapsed(conn: &mut PgConnection, lease_seconds: f64) -> Result<(), db::Error> {
+    sqlx::query(CLOSE_LAPSED).bind(lease_seconds).execute(conn).await?;
+    Ok(())
+}
+
+/// As [`heal`].
+pub(super) async fn heal_strays(
+    conn: &mut PgConnection,
+    lease_seconds: f64,
+) -> Result<Vec<Option<String>>, db::Error> {
+    Ok(sqlx::query_scalar(HEAL_STRAYS).bind(lease_seconds).fetch_all(conn).await?)
+}
+
 pub(super) async fn settle_ended(
     conn: &mut PgConnection,
     limit: i64,
@@ -256,6 +274,21 @@ pub(super) async fn claim(
         .bind(earlier_committed)
         .fetch_all(conn)
         .await?)
+}
+
+/// Enters a claimed batch; answers its id.
+pub(super) async fn open_claim(
+    conn: &mut PgConnection,
+    claimed_by: &str,
+    ids: &[Uuid],
+    keys: &[&str],
+) -> Result<i64, db::Error> {
+    Ok(sqlx::query_scalar(OPEN_CLAIM).bind(claimed_by).bind(ids).bind(keys).fetch_one(conn).await?)
+}
+
+pub(super) async fn close_claims(conn: &mut PgConnection, batches: &[i64]) -> Result<(), db::Error> {
+    sqlx::query(CLOSE_CLAIMS).bind(batches).execute(conn).await?;
+    Ok(())
 }
 
 /// A row that the database cannot hand over waits; tells whether it was still there to be put off.

@@ -78,9 +78,13 @@ async fn a_dead_servers_claim_is_healed_while_the_others_are_busy() {
     scene
         .database
         .run(
-            "INSERT INTO holdfast.event_outbox
-                 (seq, event_type, envelope, claimed_at, claimed_by, claim_generation, admitted_at)
-             VALUES (0, 'order.dead', '{}', now() - interval '1 hour', 'gone', 1, now())",
+            "WITH gone AS (
+                 INSERT INTO holdfast.event_outbox
+                     (seq, event_type, envelope, claimed_at, claimed_by, claim_generation)
+                 VALUES (0, 'order.dead', '{}', now() - interval '1 hour', 'gone', 1)
+                 RETURNING id, claimed_at, claimed_by)
+             INSERT INTO holdfast.outbox_claim (claimed_at, claimed_by, ids, keys)
+             SELECT claimed_at, claimed_by, ARRAY[id], ARRAY[''] FROM gone",
         )
         .await;
 
@@ -183,8 +187,12 @@ async fn a_stamp_that_does_not_match_the_claims_generation_leaves_the_newer_clai
     scene
         .database
         .run(&format!(
-            "UPDATE holdfast.event_outbox SET claim_generation = claim_generation + 1, claimed_at = now(),
-                    claimed_by = 'another' WHERE id = '{id}' AND claimed_at IS NOT NULL"
+            "WITH taken AS (
+                 UPDATE holdfast.event_outbox SET claim_generation = claim_generation + 1, claimed_at = now(),
+                        claimed_by = 'another' WHERE id = '{id}' AND claimed_at IS NOT NULL
+                 RETURNING id, ordering_key, claimed_at, claimed_by)
+             INSERT INTO holdfast.outbox_claim (claimed_at, claimed_by, ids, keys)
+             SELECT claimed_at, claimed_by, ARRAY[id], ARRAY[ordering_key] FROM taken"
         ))
         .await;
     let newer = row(&scene.database, &id).await;
@@ -197,5 +205,26 @@ async fn a_stamp_that_does_not_match_the_claims_generation_leaves_the_newer_clai
     // The other never ends it; its lease does.
     scene.client.wait_for_state(&id, EventState::Published).await;
     assert_eq!(scene.server.metric(MISSED, ""), 0.0);
+    scene.end(2).await;
+}
+
+#[tokio::test]
+async fn a_row_that_claims_to_be_in_flight_and_is_in_no_batch_is_found_by_the_sweep() {
+    let scene = Scene::builder()
+        .set("drain", "lease", "\"2s\"")
+        .set("broker", "confirm_timeout", "\"1s\"")
+        .set("drain", "sweep", "\"1s\"")
+        .start()
+        .await;
+    scene
+        .database
+        .run(
+            "INSERT INTO holdfast.event_outbox (event_type, envelope, ordering_key, claimed_at, claimed_by)
+             VALUES ('order.lost', '{}', 'k', now(), 'by hand')",
+        )
+        .await;
+    scene.commit(&keyed("order.placed", "k")).await;
+
+    scene.consumer.wait_for(2, LONG).await;
     scene.end(2).await;
 }

@@ -51,6 +51,8 @@ pub(super) struct Desk<P> {
 
 /// A settle's end: what is still to be settled, and what was.
 pub(super) struct Settled {
+    /// What was written down; what is still to be.
+    written: Vec<Done>,
     left: Vec<Done>,
     outcome: Result<settle::Report, db::Error>,
 }
@@ -150,10 +152,14 @@ impl<P: Publisher> Desk<P> {
         let rest = self.done.split_off(self.done.len().min(self.settle_at_most));
         let batch = std::mem::replace(&mut self.done, rest);
         let shared = self.shared.clone();
-        let first = self.settle_failures == 0;
+        let order = settle::Order { first: self.settle_failures == 0, ending: self.flight.ending(&batch) };
         self.settling = Some(tokio::spawn(async move {
-            let (left, outcome) = settle::run(&shared, batch, first).await;
-            Settled { left, outcome }
+            let outcome = settle::run(&shared, &batch, &order).await;
+            let (written, left) = match &outcome {
+                Ok(report) => batch.into_iter().partition(|done| !report.skipped.contains(&done.id)),
+                Err(_) => (Vec::new(), batch),
+            };
+            Settled { written, left, outcome }
         }));
     }
 
@@ -181,7 +187,7 @@ impl<P: Publisher> Desk<P> {
             Ok(report) => {
                 self.settle_failures = 0;
                 self.settle_at_most = self.settle_at_most.saturating_mul(2);
-                self.flight.settled(report.rows);
+                self.flight.settled(&settled.written);
                 self.want_pass |= report.promoted > 0 || report.given_back > 0;
                 self.housekeeping |= !report.locked;
                 self.want_pass |= !report.locked;
@@ -204,7 +210,7 @@ impl<P: Publisher> Desk<P> {
                             %error,
                             "the database refuses this row's outcome; it is left to its lease"
                         );
-                        self.flight.settled(1);
+                        self.flight.abandoned(row);
                     }
                     rows => {
                         if refused {
@@ -245,7 +251,9 @@ impl<P: Publisher> Desk<P> {
                     // A decided ticket may have more rows than the pass took along.
                     self.resolver.ask(report.decided);
                 }
-                self.flight.launch(report.claimed, report.started);
+                if let Some(batch) = report.batch {
+                    self.flight.launch(batch, report.started);
+                }
             }
             Err(error) => {
                 self.complain(&error, "service database cannot be drained");

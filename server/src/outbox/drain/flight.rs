@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use super::super::sql::Claimed;
 use super::Options;
+use super::pass::Batch;
 use crate::broker::{Outcome, Outgoing, Publisher};
 use crate::metrics::ServiceMetrics;
 
@@ -23,6 +24,8 @@ use crate::metrics::ServiceMetrics;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Done {
     pub id: Uuid,
+    /// The batch it was claimed in.
+    pub batch: i64,
     pub generation: i64,
     /// Failed attempts before this one.
     pub attempts: u32,
@@ -56,6 +59,8 @@ pub(super) struct Flight<P> {
     wire: Arc<Wire<P>>,
     landed: mpsc::UnboundedReceiver<Done>,
     lease: Duration,
+    /// Rows that are not settled, by batch.
+    batches: HashMap<i64, usize>,
     unsettled: usize,
 }
 
@@ -83,17 +88,19 @@ impl<P: Publisher> Flight<P> {
             closing: CancellationToken::new(),
             given_up: CancellationToken::new(),
         });
-        Self { wire, landed, lease: options.lease, unsettled: 0 }
+        Self { wire, landed, lease: options.lease, batches: HashMap::new(), unsettled: 0 }
     }
 
     /// Sends claimed rows off. `started`: when their lease began.
-    pub(super) fn launch(&mut self, claimed: Vec<Claimed>, started: Instant) {
-        self.unsettled += claimed.len();
+    pub(super) fn launch(&mut self, batch: Batch, started: Instant) {
+        let Batch { id, rows } = batch;
+        self.unsettled += rows.len();
+        self.batches.insert(id, rows.len());
         self.wire.metrics.in_flight.set(i64::try_from(self.unsettled).unwrap_or(i64::MAX));
         // Half of the lease for sending, half for the confirm of what was sent last.
         let send_until = started + self.lease / 2;
-        for chain in chains(claimed) {
-            tokio::spawn(self.wire.clone().send_chain(chain, send_until));
+        for chain in chains(rows) {
+            tokio::spawn(self.wire.clone().send_chain(id, chain, send_until));
         }
     }
 
@@ -111,8 +118,37 @@ impl<P: Publisher> Flight<P> {
         self.unsettled
     }
 
-    pub(super) fn settled(&mut self, rows: usize) {
-        self.unsettled = self.unsettled.saturating_sub(rows);
+    /// The batches whose last rows these are.
+    pub(super) fn ending(&self, settling: &[Done]) -> Vec<i64> {
+        let mut counts: HashMap<i64, usize> = HashMap::new();
+        for done in settling {
+            *counts.entry(done.batch).or_default() += 1;
+        }
+        counts
+            .into_iter()
+            .filter(|(batch, n)| self.batches.get(batch) == Some(n))
+            .map(|(batch, _)| batch)
+            .collect()
+    }
+
+    /// These rows are written down.
+    pub(super) fn settled(&mut self, rows: &[Done]) {
+        for row in rows {
+            if let Some(left) = self.batches.get_mut(&row.batch) {
+                *left -= 1;
+                if *left == 0 {
+                    self.batches.remove(&row.batch);
+                }
+            }
+        }
+        self.unsettled -= rows.len();
+        self.wire.metrics.in_flight.set(i64::try_from(self.unsettled).unwrap_or(i64::MAX));
+    }
+
+    /// This row cannot be written down: its place is free, its batch stays open until the lease ends.
+    pub(super) fn abandoned(&mut self, row: &Done) {
+        self.batches.remove(&row.batch);
+        self.unsettled -= 1;
         self.wire.metrics.in_flight.set(i64::try_from(self.unsettled).unwrap_or(i64::MAX));
     }
 
@@ -128,14 +164,14 @@ impl<P: Publisher> Flight<P> {
 }
 
 impl<P: Publisher> Wire<P> {
-    async fn send_chain(self: Arc<Self>, chain: Vec<Claimed>, send_until: Instant) {
+    async fn send_chain(self: Arc<Self>, batch: i64, chain: Vec<Claimed>, send_until: Instant) {
         let mut broken = false;
         for row in chain {
             let done = if broken || self.closing.is_cancelled() || Instant::now() >= send_until {
                 broken = true;
-                done(&row, End::GivenBack { lost: false })
+                done(batch, &row, End::GivenBack { lost: false })
             } else {
-                let done = self.send(row).await;
+                let done = self.send(batch, row).await;
                 broken = !done.confirmed();
                 done
             };
@@ -144,7 +180,7 @@ impl<P: Publisher> Wire<P> {
         }
     }
 
-    async fn send(&self, mut row: Claimed) -> Done {
+    async fn send(&self, batch: i64, mut row: Claimed) -> Done {
         let message = Outgoing {
             event_type: row.event_type.clone(),
             message_id: row.id.to_string(),
@@ -188,13 +224,14 @@ impl<P: Publisher> Wire<P> {
                 End::Failed { error: format!("no broker could carry it: {reason}"), unroutable: false }
             }
         };
-        done(&row, end)
+        done(batch, &row, end)
     }
 }
 
-fn done(row: &Claimed, end: End) -> Done {
+fn done(batch: i64, row: &Claimed, end: End) -> Done {
     Done {
         id: row.id,
+        batch,
         generation: row.claim_generation,
         attempts: u32::try_from(row.attempts).unwrap_or(0),
         keyed: row.ordering_key.as_deref().is_some_and(|key| !key.is_empty()),
@@ -287,7 +324,7 @@ mod tests {
         let metrics = Metrics::new(prometheus::Registry::new()).unwrap().service("orders");
         let mut flight = Flight::new(publisher.clone(), &options, metrics);
         let n = rows.len();
-        flight.launch(rows, started);
+        flight.launch(Batch { id: 1, rows }, started);
         let mut landed = Vec::new();
         while landed.len() < n {
             landed.push(flight.next().await.unwrap());
@@ -332,7 +369,7 @@ mod tests {
         let publisher = Arc::new(Scripted { answers: Mutex::default(), sent: Mutex::default() });
         let metrics = Metrics::new(prometheus::Registry::new()).unwrap().service("orders");
         let mut flight = Flight::new(publisher, &options, metrics);
-        flight.launch(vec![row(1, None)], Instant::now());
+        flight.launch(Batch { id: 1, rows: vec![row(1, None)] }, Instant::now());
         flight.no_more();
         flight.give_up();
         assert!(matches!(flight.next().await.unwrap().end, End::GivenBack { .. }));

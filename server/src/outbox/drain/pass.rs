@@ -33,6 +33,15 @@ pub(super) struct Order {
     pub sweep: bool,
 }
 
+/// A claimed batch.
+#[derive(Debug)]
+pub(super) struct Batch {
+    /// Its entry among the open claims.
+    pub id: i64,
+    /// In `seq` order.
+    pub rows: Vec<Claimed>,
+}
+
 /// What a pass did.
 #[derive(Debug)]
 pub(super) struct Report {
@@ -42,8 +51,8 @@ pub(super) struct Report {
     pub housekeeping: bool,
     /// As ordered.
     pub sweep: bool,
-    /// Claimed rows, in `seq` order.
-    pub claimed: Vec<Claimed>,
+    /// What was claimed, if anything was.
+    pub batch: Option<Batch>,
     /// When the lease began, at the latest.
     pub started: Instant,
     /// Tickets that need no more hints.
@@ -139,7 +148,7 @@ async fn work(
         locked: false,
         housekeeping: order.housekeeping,
         sweep: order.sweep,
-        claimed: Vec::new(),
+        batch: None,
         started,
         decided: Vec::new(),
         undecided: order.tickets.clone(),
@@ -150,7 +159,12 @@ async fn work(
         return Ok((report, counted));
     }
     if order.housekeeping {
-        let healed = sql::heal(tx.conn(), options.lease.as_secs_f64()).await?;
+        let lease = options.lease.as_secs_f64();
+        let mut healed = sql::heal(tx.conn(), lease).await?;
+        sql::close_lapsed(tx.conn(), lease).await?;
+        if order.sweep {
+            healed.extend(sql::heal_strays(tx.conn(), lease).await?);
+        }
         counted.healed = healed.len() as u64;
         let ended = sql::settle_ended(tx.conn(), ENDED_PER_PASS).await?;
         report.more |= ended.len() as i64 == ENDED_PER_PASS;
@@ -231,8 +245,14 @@ async fn claim(
         // What did not fit of a ticket's rows is deliverable from now on, not only when the resolver comes by.
         sql::keep(tx.conn(), &verdicts.committed).await?;
     }
-    report.claimed = answered.into_iter().filter(|row| row.goes).collect();
-    report.claimed.sort_unstable_by_key(|row| row.seq);
+    let mut rows: Vec<Claimed> = answered.into_iter().filter(|row| row.goes).collect();
+    if !rows.is_empty() {
+        rows.sort_unstable_by_key(|row| row.seq);
+        let ids: Vec<Uuid> = rows.iter().map(|row| row.id).collect();
+        let keys: Vec<&str> = rows.iter().map(|row| row.ordering_key.as_deref().unwrap_or("")).collect();
+        let id = sql::open_claim(tx.conn(), &shared.options.instance, &ids, &keys).await?;
+        report.batch = Some(Batch { id, rows });
+    }
     Ok(())
 }
 

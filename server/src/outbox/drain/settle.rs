@@ -22,8 +22,6 @@ use crate::db::{self, Begin, Tx};
 pub(super) struct Report {
     /// Whether nothing was left for a pass to look at: the service's lock was held, or not needed.
     pub locked: bool,
-    /// Rows settled, stale ones included.
-    pub rows: usize,
     pub published: u64,
     pub given_back: u64,
     pub promoted: u64,
@@ -34,40 +32,41 @@ pub(super) struct Report {
 
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Settles `batch` in one transaction; hands back what is still to be settled. `first`: this is the first try; on a later
-/// one the rows may have been settled by a try whose commit was not answered, which is not a stale stamp.
-pub(super) async fn run(
-    shared: &Shared,
-    mut batch: Vec<Done>,
-    first: bool,
-) -> (Vec<Done>, Result<Report, db::Error>) {
-    match write(shared, &batch, first).await {
-        Ok(report) => {
-            batch.retain(|done| report.skipped.contains(&done.id));
-            (batch, Ok(report))
-        }
-        Err(error) => (batch, Err(error)),
-    }
+/// What a settle is asked to do besides.
+#[derive(Debug)]
+pub(super) struct Order {
+    /// This is the first try; on a later one the rows may have been settled by a try whose commit was not answered, which is
+    /// not a stale stamp.
+    pub first: bool,
+    /// Claimed batches whose last rows these are.
+    pub ending: Vec<i64>,
 }
 
-async fn write(shared: &Shared, batch: &[Done], first: bool) -> Result<Report, db::Error> {
+/// Settles `batch` in one transaction.
+pub(super) async fn run(shared: &Shared, batch: &[Done], order: &Order) -> Result<Report, db::Error> {
     let keyed = batch.iter().any(|done| done.keyed);
     let _turn = if keyed { Some(shared.turn.lock().await) } else { None };
     let report = db::within(shared.options.limit, async {
         let mut tx = shared.pool.begin(Begin::Durable).await?;
-        let work = work(&mut tx, shared, batch, keyed).await;
+        let work = work(&mut tx, shared, batch, order, keyed).await;
         tx.finish(work).await
     })
     .await?;
     shared.metrics.published.inc_by(report.published);
     shared.metrics.given_back.inc_by(report.given_back);
-    if first {
+    if order.first {
         shared.metrics.stale_stamps.inc_by(report.stale);
     }
     Ok(report)
 }
 
-async fn work(tx: &mut Tx, shared: &Shared, batch: &[Done], keyed: bool) -> Result<Report, db::Error> {
+async fn work(
+    tx: &mut Tx,
+    shared: &Shared,
+    batch: &[Done],
+    order: &Order,
+    keyed: bool,
+) -> Result<Report, db::Error> {
     let locked = !keyed || lock_patiently(tx).await?;
     let mut report = Report { locked, ..Report::default() };
     let mut keys: Vec<String> = Vec::new();
@@ -89,7 +88,15 @@ async fn work(tx: &mut Tx, shared: &Shared, batch: &[Done], keyed: bool) -> Resu
         report.given_back = written.len() as u64;
         given.account(tx, written, true, &mut report, &mut keys).await?;
     }
-    report.rows = batch.len() - report.skipped.len();
+    let ended: Vec<i64> = order
+        .ending
+        .iter()
+        .copied()
+        .filter(|id| !batch.iter().any(|done| done.batch == *id && report.skipped.contains(&done.id)))
+        .collect();
+    if !ended.is_empty() {
+        sql::close_claims(tx.conn(), &ended).await?;
+    }
     if locked && !keys.is_empty() {
         report.promoted =
             sql::promote(tx.conn(), &keys, PROMOTE_PER_KEY, shared.options.unroutable_blocks).await?;

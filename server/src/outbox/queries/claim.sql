@@ -1,6 +1,10 @@
--- Verdict, admission and claim of what see.sql locked, folded into one update. A row goes if nothing of its key is in
+-- Verdict, admission and claim of what see.sql locked, folded into one update; of a resolved, fresh row it changes no indexed
+-- column. The claimed rows are to be entered by open_claim.sql in the same transaction. A row goes if nothing of its key is in
 -- flight and no earlier deliverable row of its key is missing from the batch; rows of one key that go together are sent
 -- one after the other. What may not go is set aside, out of the claim's path, until its front ends.
+-- A key's fence is found once, at its first candidate, and spread by windows; membership is tested by hashed subplans (IS TRUE
+-- keeps the planner from making joins of them): the numbers of rows here are nothing a planner could know, and a nested loop
+-- over two lists of a thousand takes longer than everything else.
 -- $1: ids locked by see.sql in this transaction. $2: committed tickets. $3: who claims. $4: whether an unroutable row holds
 -- its key back. $5: committed tickets of earlier rows; such a row still names its ticket only if somebody else has it locked,
 -- and holds its key back all the same.
@@ -10,34 +14,45 @@ WITH candidate AS MATERIALIZED (
     WHERE (o.ticket IS NULL OR o.ticket = ANY ($2::bigint[]))
       AND num_nonnulls(o.hold_operation_id, o.parked_at, o.published_at, o.claimed_at) = 0
       AND (o.admitted_at IS NULL OR o.next_attempt_at <= now())
+), open AS MATERIALIZED (
+    SELECT entry.id, entry.key FROM holdfast.outbox_claim AS c CROSS JOIN LATERAL unnest(c.ids, c.keys) AS entry (id, key)
+    WHERE (entry.key IN (SELECT key FROM candidate WHERE key <> '')) IS TRUE
+), busy AS MATERIALIZED (
+    SELECT open.key FROM open CROSS JOIN LATERAL (
+        SELECT FROM holdfast.event_outbox AS f
+        WHERE f.id = open.id AND num_nonnulls(f.claimed_at) = 1 AND num_nonnulls(f.published_at) = 0 OFFSET 0) AS f
+), line AS MATERIALIZED (
+    SELECT id, seq, key, row_number() OVER (PARTITION BY key ORDER BY seq) = 1 AND key <> '' AS first FROM candidate
 ), fence AS MATERIALIZED (
-    SELECT k.key,
-           EXISTS (SELECT 1 FROM holdfast.event_outbox AS f
-                   WHERE f.ordering_key = k.key AND f.claimed_at IS NOT NULL AND num_nonnulls(f.published_at) = 0) AS in_flight,
-           least(
+    SELECT id, seq, key,
+           CASE WHEN first THEN (key IN (SELECT key FROM busy)) IS TRUE END AS in_flight,
+           CASE WHEN first THEN least(
                (SELECT b.seq FROM holdfast.event_outbox AS b
-                WHERE b.ordering_key = k.key AND b.ticket IS NULL AND b.hold_operation_id IS NULL
+                WHERE b.ordering_key = line.key AND b.ticket IS NULL AND b.hold_operation_id IS NULL
                   AND b.published_at IS NULL AND b.id <> ALL ($1::uuid[])
                   AND ($4 OR NOT (b.unroutable AND b.next_attempt_at IS NOT NULL))
                 ORDER BY b.seq LIMIT 1),
                (SELECT min(b.seq) FROM holdfast.event_outbox AS b
-                WHERE b.ordering_key = k.key AND b.ticket = ANY ($5::bigint[])
+                WHERE b.ordering_key = line.key AND b.ticket = ANY ($5::bigint[])
                   AND num_nonnulls(b.hold_operation_id) = 0 AND b.id <> ALL ($1::uuid[]))
-           ) AS seq
-    FROM (SELECT DISTINCT key FROM candidate WHERE key <> '') AS k
+           ) END AS before
+    FROM line
 ), verdict AS MATERIALIZED (
-    SELECT c.id, (f.key IS NULL OR (NOT f.in_flight AND (f.seq IS NULL OR c.seq < f.seq))) AS goes
-    FROM candidate AS c LEFT JOIN fence AS f ON f.key = c.key
+    SELECT id,
+           (key <> '') IS NOT TRUE
+           OR (NOT bool_or(in_flight) OVER (PARTITION BY key)
+               AND (seq < min(before) OVER (PARTITION BY key)) IS NOT FALSE) AS goes
+    FROM fence
 )
 UPDATE holdfast.event_outbox AS o
 SET ticket = NULL,
     resolved_at = coalesce(o.resolved_at, now()),
-    admitted_at = now(),
+    admitted_at = CASE WHEN NOT v.goes THEN now() END,
     next_attempt_at = NULL,
     claimed_at = CASE WHEN v.goes THEN now() END,
     claimed_by = CASE WHEN v.goes THEN $3 END,
     claim_generation = o.claim_generation + v.goes::integer,
-    is_head = v.goes AND (o.ordering_key <> '') IS TRUE
+    is_head = false
 FROM verdict AS v
 WHERE o.id = v.id
   AND (o.ticket IS NULL OR o.ticket = ANY ($2::bigint[]))

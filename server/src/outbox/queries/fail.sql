@@ -10,7 +10,7 @@ WITH failed AS MATERIALIZED (
 UPDATE holdfast.event_outbox AS o
 SET attempts = least(o.attempts, 2147483646) + 1, last_error = failed.error, unroutable = failed.unroutable,
     next_attempt_at = now() + failed.delay * interval '1 second',
-    claimed_at = NULL, claimed_by = NULL,
+    claimed_at = NULL, claimed_by = NULL, admitted_at = now(),
     is_head = (NOT $6 AND (o.ordering_key <> '') IS TRUE)
 FROM failed
 WHERE o.id = failed.id AND o.claim_generation = failed.claim_generation

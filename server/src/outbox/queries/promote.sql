@@ -1,11 +1,17 @@
 -- Gives back the followers at the front of each key: the key's run of set-aside rows from its lowest deliverable row on,
 -- at most $2 a key, up to the first row that is not a plain follower. Nothing while a row of the key is in flight: its end
 -- looks again. Only under the service's lock, in a later statement. $3: whether an unroutable row holds its key back.
-WITH keys AS MATERIALIZED (
-    SELECT DISTINCT k AS key FROM unnest($1::text[]) AS k
-    WHERE k <> ''
-      AND NOT EXISTS (SELECT 1 FROM holdfast.event_outbox AS f
-                      WHERE f.ordering_key = k AND f.claimed_at IS NOT NULL AND num_nonnulls(f.published_at) = 0)
+WITH asked AS MATERIALIZED (
+    SELECT DISTINCT k AS key FROM unnest($1::text[]) AS k WHERE k <> ''
+), open AS MATERIALIZED (
+    SELECT entry.id, entry.key FROM holdfast.outbox_claim AS c CROSS JOIN LATERAL unnest(c.ids, c.keys) AS entry (id, key)
+    WHERE (entry.key IN (SELECT key FROM asked)) IS TRUE
+), busy AS MATERIALIZED (
+    SELECT open.key FROM open CROSS JOIN LATERAL (
+        SELECT FROM holdfast.event_outbox AS f
+        WHERE f.id = open.id AND num_nonnulls(f.claimed_at) = 1 AND num_nonnulls(f.published_at) = 0 OFFSET 0) AS f
+), keys AS MATERIALIZED (
+    SELECT key FROM asked WHERE (key IN (SELECT key FROM busy)) IS NOT TRUE
 ), run AS MATERIALIZED (
     SELECT line.id FROM keys CROSS JOIN LATERAL (
         SELECT front.id, bool_and(front.aside) OVER (ORDER BY front.seq) AS aside

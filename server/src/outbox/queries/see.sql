@@ -8,7 +8,7 @@ WITH fresh AS MATERIALIZED (
            pg_column_compression(envelope) IS NOT NULL AS compressed
     FROM holdfast.event_outbox
     WHERE admitted_at IS NULL AND ticket IS NULL AND hold_operation_id IS NULL AND parked_at IS NULL
-      AND published_at IS NULL
+      AND published_at IS NULL AND num_nonnulls(claimed_at) = 0
     ORDER BY seq LIMIT $2 FOR UPDATE SKIP LOCKED
 ), due AS MATERIALIZED (
     SELECT id, seq, ordering_key, pg_column_size(envelope) AS size,

@@ -11,7 +11,6 @@ UPDATE holdfast.event_outbox AS o
 SET published_at = greatest(now(), o.created_at),
     first_published_at = coalesce(o.first_published_at, greatest(now(), o.created_at)),
     last_published_at = greatest(now(), o.created_at),
-    admitted_at = coalesce(o.admitted_at, now()),
     claimed_at = NULL, claimed_by = NULL, next_attempt_at = NULL, last_error = NULL, unroutable = false,
     is_head = (NOT $3 AND (o.ordering_key <> '') IS TRUE)
 FROM confirmed

@@ -2,13 +2,13 @@
 -- Walks the index of set-aside rows, one entry a key. $1: whether an unroutable row holds its key back.
 WITH RECURSIVE aside AS (
     (SELECT ordering_key AS key FROM holdfast.event_outbox
-     WHERE ordering_key > '' AND admitted_at IS NOT NULL AND claimed_at IS NULL AND next_attempt_at IS NULL
-       AND parked_at IS NULL AND published_at IS NULL
+     WHERE ordering_key > '' AND admitted_at IS NOT NULL AND next_attempt_at IS NULL AND parked_at IS NULL
+       AND published_at IS NULL
      ORDER BY ordering_key LIMIT 1)
     UNION ALL
     SELECT (SELECT o.ordering_key FROM holdfast.event_outbox AS o
-            WHERE o.ordering_key > aside.key AND o.admitted_at IS NOT NULL AND o.claimed_at IS NULL
-              AND o.next_attempt_at IS NULL AND o.parked_at IS NULL AND o.published_at IS NULL
+            WHERE o.ordering_key > aside.key AND o.admitted_at IS NOT NULL AND o.next_attempt_at IS NULL
+              AND o.parked_at IS NULL AND o.published_at IS NULL
             ORDER BY o.ordering_key LIMIT 1)
     FROM aside WHERE aside.key IS NOT NULL
 )
@@ -20,6 +20,9 @@ SELECT aside.key FROM aside CROSS JOIN LATERAL (
 ) AS front
 WHERE aside.key IS NOT NULL
   AND front.admitted_at IS NOT NULL AND front.next_attempt_at IS NULL AND front.parked_at IS NULL
-  AND NOT EXISTS (SELECT 1 FROM holdfast.event_outbox AS f
-                  WHERE f.ordering_key = aside.key AND f.claimed_at IS NOT NULL AND num_nonnulls(f.published_at) = 0)
+  AND NOT EXISTS (SELECT FROM holdfast.outbox_claim AS c CROSS JOIN LATERAL unnest(c.ids, c.keys) AS entry (id, key)
+                  CROSS JOIN LATERAL (SELECT FROM holdfast.event_outbox AS f
+                                      WHERE f.id = entry.id AND num_nonnulls(f.claimed_at) = 1
+                                        AND num_nonnulls(f.published_at) = 0 OFFSET 0) AS f
+                  WHERE entry.key = aside.key)
 LIMIT 1000
