@@ -81,7 +81,7 @@ impl Default for Drain {
         Self {
             lease: Duration::from_secs(60),
             poll: Duration::from_secs(1),
-            batch: 500,
+            batch: 1_000,
             sweep: Duration::from_secs(60),
             ticket_sweep_after: Duration::from_secs(120),
             ticket_sweep_interval: Duration::from_secs(30),

@@ -25,7 +25,9 @@ pub(super) struct Desk<P> {
     pub weather: tokio::sync::watch::Receiver<Weather>,
     resolver: tickets::Hints,
     schedule: Schedule,
+    /// Outcomes to be written down, and since when there have been any.
     done: Vec<Done>,
+    done_since: Option<Instant>,
     pub settling: Option<JoinHandle<Settled>>,
     pub passing: Option<JoinHandle<Result<pass::Report, db::Error>>>,
     pub polling: Option<JoinHandle<Result<bool, db::Error>>>,
@@ -60,6 +62,9 @@ pub(super) struct Settled {
 /// A pause that a hint outlasts; in a longer one the resolver is asked.
 const HINT_PATIENCE: Duration = Duration::from_millis(20);
 const PASS_PAUSE: Backoff = Backoff { base: Duration::from_millis(200), cap: Duration::from_secs(10) };
+/// So many outcomes are written without waiting for more.
+const SETTLE_ENOUGH: usize = 500;
+const SETTLE_BURST: Duration = Duration::from_millis(5);
 const SETTLE_PAUSE: Backoff = Backoff { base: Duration::from_millis(50), cap: Duration::from_secs(2) };
 
 impl<P: Publisher> Desk<P> {
@@ -78,6 +83,7 @@ impl<P: Publisher> Desk<P> {
             resolver,
             schedule: Schedule::default(),
             done: Vec::new(),
+            done_since: None,
             settling: None,
             passing: None,
             polling: None,
@@ -107,12 +113,12 @@ impl<P: Publisher> Desk<P> {
 
     /// Whether a pass may claim: the broker takes messages, and there is room for enough rows to be worth one.
     fn can_claim(&self) -> bool {
-        self.fair() && self.room() >= (self.shared.options.window / 4).max(1)
+        self.fair() && self.room() >= (self.shared.options.window / 6).max(1)
     }
 
     pub(super) fn start_what_can(&mut self) {
         let now = Instant::now();
-        if self.settling.is_none() && !self.done.is_empty() && now >= self.next_settle {
+        if self.settling.is_none() && self.settle_at().is_some_and(|at| now >= at) {
             self.start_settle();
         }
         if self.passing.is_some() {
@@ -148,9 +154,19 @@ impl<P: Publisher> Desk<P> {
         }
     }
 
+    /// When the outcomes that wait are to be written: at once when they are many or nothing else is on its way, else when a
+    /// burst of confirms has had time to arrive. A settle of one row costs as much as one of fifty.
+    fn settle_at(&self) -> Option<Instant> {
+        let since = self.done_since?;
+        let enough = self.done.len() >= SETTLE_ENOUGH || self.done.len() >= self.flight.unsettled();
+        let burst = if enough { since } else { since + SETTLE_BURST };
+        Some(burst.max(self.next_settle))
+    }
+
     fn start_settle(&mut self) {
         let rest = self.done.split_off(self.done.len().min(self.settle_at_most));
         let batch = std::mem::replace(&mut self.done, rest);
+        self.done_since = if self.done.is_empty() { None } else { self.done_since };
         let shared = self.shared.clone();
         let order = settle::Order { first: self.settle_failures == 0, ending: self.flight.ending(&batch) };
         self.settling = Some(tokio::spawn(async move {
@@ -164,6 +180,7 @@ impl<P: Publisher> Desk<P> {
     }
 
     pub(super) fn collect(&mut self, done: Done) {
+        self.done_since.get_or_insert_with(Instant::now);
         self.note(&done);
         self.done.push(done);
         // Outcomes come in bursts; what is there is settled together.
@@ -195,6 +212,7 @@ impl<P: Publisher> Desk<P> {
                     // Somebody has these rows locked; their neighbours are through.
                     self.next_settle = Instant::now() + SETTLE_PAUSE.base;
                     self.done.extend(settled.left);
+                    self.done_since.get_or_insert(self.next_settle);
                 }
             }
             Err(error) => {
@@ -218,6 +236,7 @@ impl<P: Publisher> Desk<P> {
                         }
                         let newer = std::mem::replace(&mut self.done, settled.left);
                         self.done.extend(newer);
+                        self.done_since.get_or_insert(self.next_settle);
                     }
                 }
             }
@@ -299,8 +318,8 @@ impl<P: Publisher> Desk<P> {
                 at = at.min(self.not_before);
             }
         }
-        if self.settling.is_none() && !self.done.is_empty() {
-            at = at.min(self.next_settle);
+        if self.settling.is_none() {
+            at = self.settle_at().map_or(at, |settle| at.min(settle));
         }
         at
     }

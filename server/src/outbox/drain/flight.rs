@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
@@ -70,6 +70,8 @@ struct Wire<P> {
     accept_unroutable: bool,
     metrics: ServiceMetrics,
     land: mpsc::UnboundedSender<Done>,
+    /// Places on the wire, taken in the order of `seq`.
+    places: Semaphore,
     /// Nothing more is sent.
     closing: CancellationToken,
     /// Not even outcomes are waited for.
@@ -85,6 +87,7 @@ impl<P: Publisher> Flight<P> {
             accept_unroutable: options.unroutable_accept,
             metrics,
             land,
+            places: Semaphore::new(options.on_wire),
             closing: CancellationToken::new(),
             given_up: CancellationToken::new(),
         });
@@ -167,7 +170,8 @@ impl<P: Publisher> Wire<P> {
     async fn send_chain(self: Arc<Self>, batch: i64, chain: Vec<Claimed>, send_until: Instant) {
         let mut broken = false;
         for row in chain {
-            let done = if broken || self.closing.is_cancelled() || Instant::now() >= send_until {
+            let place = if broken { None } else { self.place(send_until).await };
+            let done = if place.is_none() {
                 broken = true;
                 done(batch, &row, End::GivenBack { lost: false })
             } else {
@@ -178,6 +182,16 @@ impl<P: Publisher> Wire<P> {
             // The receiver goes only with the drainer itself; its claims heal by their lease then.
             let _ = self.land.send(done);
         }
+    }
+
+    /// A place on the wire; none if it is too late to send.
+    async fn place(&self, send_until: Instant) -> Option<SemaphorePermit<'_>> {
+        let place = tokio::select! {
+            biased;
+            () = self.closing.cancelled() => None,
+            place = tokio::time::timeout_at(send_until, self.places.acquire()) => place.ok()?.ok(),
+        };
+        place.filter(|_| Instant::now() < send_until)
     }
 
     async fn send(&self, batch: i64, mut row: Claimed) -> Done {

@@ -44,8 +44,10 @@ pub struct Options {
     pub poll: Duration,
     /// Most rows of one claim.
     pub batch: usize,
-    /// Most rows claimed and not settled.
+    /// Most rows claimed and not settled: while some wait for their confirms, the next are claimed and others stamped.
     pub window: usize,
+    /// Most rows on the wire. More make a broker no faster, and a slow one's confirms come too late.
+    pub on_wire: usize,
     /// Most bytes of one claim, as stored.
     pub batch_bytes: usize,
     /// Whether an unroutable event counts as published.
@@ -72,10 +74,11 @@ impl Options {
             instance,
             lease: Duration::from_secs(60),
             poll: Duration::from_secs(1),
-            batch: 500,
-            window: 1_000,
-            // With at most two claims in memory this keeps a full drain well below 200 MiB.
-            batch_bytes: 16 * 1024 * 1024,
+            batch: 1_000,
+            window: 3_000,
+            on_wire: 1_000,
+            // With at most four claims in memory this keeps a full drain well below 200 MiB.
+            batch_bytes: 8 * 1024 * 1024,
             unroutable_accept: false,
             unroutable_blocks: true,
             retry: Backoff { base: Duration::from_secs(1), cap: Duration::from_secs(60) },
