@@ -98,9 +98,14 @@ impl Proxy {
         self.listening.clone().wait_for(|on| *on).await.expect("the proxy listens");
     }
 
+    /// Resets every open connection, and does not wait for it: whoever connects again at once would be waited for, too.
+    pub fn reset(&self) {
+        self.change(|rules| rules.epoch += 1);
+    }
+
     /// Resets every open connection; new ones are treated as before.
     pub async fn cut(&self) {
-        self.change(|rules| rules.epoch += 1);
+        self.reset();
         wait::until_equal("the proxy's open connections", wait::LONG, 0, || async { self.open() }).await;
     }
 
