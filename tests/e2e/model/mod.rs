@@ -104,12 +104,11 @@ fn heavy_whatever_happens_in_whatever_order_the_outbox_keeps_its_invariants() {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let config = Config { cases, failure_persistence: None, max_shrink_time: 60_000, ..Config::default() };
     let steps = prop::collection::vec(op(), 5..40);
-    TestRunner::new_with_rng(config, rng)
-        .run(&steps, |ops| {
-            play(&ops);
-            Ok(())
-        })
-        .unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
+    let outcome = TestRunner::new_with_rng(config, rng).run(&steps, |ops| {
+        play(&ops);
+        Ok(())
+    });
+    assert!(outcome.is_ok(), "seed {seed}: {}", outcome.unwrap_err());
 }
 
 // Shrunk failures. (This one with the generation taken out of `stamp.sql`.)

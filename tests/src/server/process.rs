@@ -139,6 +139,11 @@ impl ServerProcess {
         self.address.expect("a server that was started with `start`")
     }
 
+    /// Its process id.
+    pub fn pid(&self) -> i32 {
+        self.pid.as_raw()
+    }
+
     /// Everything that it printed so far.
     pub fn lines(&self) -> Vec<String> {
         self.lines.lock().unwrap().clone()
