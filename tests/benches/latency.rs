@@ -73,8 +73,12 @@ pub(super) async fn run() {
         let mut ratios = [Figures::default(), Figures::default()];
         let mut own = [Figures::default(), Figures::default()];
         for round in 0..=rounds(5) {
-            let base = bare.write(rate, seconds).await;
-            let ours = holdfast.write(rate, seconds).await;
+            let (base, ours) = if round % 2 == 0 {
+                (bare.write(rate, seconds).await, holdfast.write(rate, seconds).await)
+            } else {
+                let ours = holdfast.write(rate, seconds).await;
+                (bare.write(rate, seconds).await, ours)
+            };
             println!(
                 "  {rate}/s round {round}: relay p50 {:.2} p99 {:.2} ms, holdfast p50 {:.2} p99 {:.2} ms",
                 base[0], base[1], ours[0], ours[1]

@@ -42,9 +42,11 @@ pub(super) async fn run() {
     for callers in [1, 8, 32] {
         let mut ratios: [Figures; 4] = Default::default();
         for round in 0..=rounds(5) {
-            let mut seen = Vec::new();
-            for way in [Way::Bare, Way::InProcess, Way::Staged] {
-                seen.push(measure(&database, &outbox, way, callers, Duration::from_millis(millis)).await);
+            let ways = [Way::Bare, Way::InProcess, Way::Staged];
+            let mut seen = [Seen::default(), Seen::default(), Seen::default()];
+            for at in (0..3).map(|place| (place + round) % 3) {
+                let length = Duration::from_millis(millis);
+                seen[at] = measure(&database, &outbox, ways[at], callers, length).await;
             }
             println!(
                 "  {callers} callers round {round}: p50 ms bare {:.2}, publish_in_tx {:.2}, StageInTx {:.2}; a second {:.0}, \
@@ -74,6 +76,7 @@ pub(super) async fn run() {
     server.stop().await;
 }
 
+#[derive(Default)]
 struct Seen {
     p50: f64,
     rate: f64,

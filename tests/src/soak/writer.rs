@@ -103,8 +103,14 @@ impl Writer {
         match filled {
             Err(Broken) => {}
             Ok(()) if dice < 75 => {
+                // Now and then it is gone before the answer comes, or before the database has begun.
+                let patience = match self.dice.random_range(0..20) {
+                    0 => Duration::from_micros(self.dice.random_range(100..3_000)),
+                    _ => STATEMENT,
+                };
                 let sent = Instant::now();
-                let answered = quick(session.connection.execute("COMMIT")).await.is_ok();
+                let commit = session.connection.execute("COMMIT");
+                let answered = matches!(timeout(patience, commit).await, Ok(Ok(_)));
                 if answered {
                     deed.end = End::Committed;
                     let mut fence = self.pace.fence.lock().unwrap();
