@@ -1,56 +1,116 @@
-//! P1: how fast an outbox is drained, as a share of a raw lapin publisher with confirms on the same kind of queue.
+//! P1: how fast an outbox is drained, as a share of a raw lapin publisher with confirms on the same kind of queue; and whether that
+//! rate stays when old and stuck rows lie about (flatness).
 //!
-//! `./x bench` runs it. Each round runs the baseline and the drain one after the other, each into a queue of its own, so that
-//! the ratio is of one moment of the machine. Sizes: 5,000 events of 1 KiB of JSON, keyless, seven rounds after one to warm up;
-//! `HOLDFAST_BENCH_EVENTS` and `HOLDFAST_BENCH_ROUNDS` change them. Prints median, minimum and maximum.
-#![expect(clippy::unwrap_used, reason = "a bench that meets something unexpected ends")]
+//! Each round runs the baseline and the drain one after the other, each into a queue of its own, so that the ratio is of one moment
+//! of the machine. Sizes: 5,000 events of 1 KiB of JSON, keyless. Flatness: three services in one server, one with an empty
+//! outbox, one behind 1,000,000 published rows, one behind 300,000 that cannot go (the followers of one that backs off), each
+//! drained of as many events by turns. `HOLDFAST_BENCH_OLD_ROWS` and `HOLDFAST_BENCH_STUCK_ROWS` change those.
 
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use holdfast_server::app;
-use holdfast_server::config::Config;
-use holdfast_tests::database::{Database, Kind};
-use holdfast_tests::server::{EXCHANGE, ServerConfig};
-use holdfast_tests::services::PostgresAt;
-use holdfast_tests::vhost::Vhost;
-use lapin::options::{
-    BasicPublishOptions, ConfirmSelectOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions,
+use holdfast_tests::{
+    database::{Database, Kind},
+    server::{EXCHANGE, ServerConfig, ServerInProcess},
+    services::PostgresAt,
+    vhost::Vhost,
 };
-use lapin::types::{AMQPValue, FieldTable};
-use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind};
+use lapin::{
+    BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind,
+    options::{
+        BasicPublishOptions, ConfirmSelectOptions, ExchangeDeclareOptions, QueueBindOptions,
+        QueueDeclareOptions,
+    },
+    types::{AMQPValue, FieldTable},
+};
+
+use crate::common::{Figures, connected, data, from_env, rounds, until};
 
 /// Publishes of the baseline under way at once: as many as the drainer's window.
 const IN_FLIGHT: usize = 1_000;
 
-fn from_env(name: &str, default: usize) -> usize {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
-fn main() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let (events, rounds) = (from_env("HOLDFAST_BENCH_EVENTS", 5_000), from_env("HOLDFAST_BENCH_ROUNDS", 7));
+/// P1.
+pub(super) async fn run() {
+    let (events, rounds) = (from_env("HOLDFAST_BENCH_EVENTS", 5_000), rounds(7));
     for kind in ["classic", "quorum"] {
-        let mut ratios = Vec::new();
+        let mut ratios = Figures::default();
         for round in 0..=rounds {
-            let (raw, drain) = runtime.block_on(one_round(kind, events));
+            let (raw, drain) = one_round(kind, events).await;
             let (raw, drain) = (events as f64 / raw.as_secs_f64(), events as f64 / drain.as_secs_f64());
             println!(
-                "{kind} round {round}: raw publisher {raw:.0}/s, drain {drain:.0}/s, ratio {:.2}",
+                "  {kind} round {round}: raw publisher {raw:.0}/s, drain {drain:.0}/s, ratio {:.2}",
                 drain / raw
             );
-            if round > 0 {
-                ratios.push(drain / raw);
-            }
+            ratios.add(round, drain / raw);
         }
-        ratios.sort_unstable_by(f64::total_cmp);
-        println!(
-            "P1 {kind}: drain / raw publisher = {:.2} (min {:.2}, max {:.2}; {rounds} rounds of {events} events)",
-            ratios[ratios.len() / 2],
-            ratios[0],
-            ratios[ratios.len() - 1],
-        );
+        ratios.say(&format!("P1 {kind}: drain / raw publisher, {events} events"));
     }
+}
+
+/// P2's and P9's flatness.
+pub(super) async fn flatness() {
+    let (events, rounds) = (from_env("HOLDFAST_BENCH_EVENTS", 5_000), rounds(5));
+    let (old, stuck) =
+        (from_env("HOLDFAST_BENCH_OLD_ROWS", 1_000_000), from_env("HOLDFAST_BENCH_STUCK_ROWS", 300_000));
+    let postgres = PostgresAt::shared();
+    let names = ["empty", "old", "stuck"];
+    let vhost = Vhost::fresh().await;
+    let connection = Connection::connect(&vhost.url(), ConnectionProperties::default()).await.unwrap();
+    let channel = connection.create_channel().await.unwrap();
+    declare(&channel, &["drained"], "classic").await;
+    let control = Database::fresh(postgres, Kind::Control).await;
+    let mut config = ServerConfig::new(&control.url(), &vhost.url());
+    let mut databases = Vec::new();
+    for name in names {
+        let database = Database::fresh(postgres, Kind::Service).await;
+        config.service(name, &database.url());
+        databases.push(database);
+    }
+    databases[1].run(&published_rows(old)).await;
+    databases[2].run(&stuck_rows(stuck)).await;
+    for database in &databases {
+        database.run("VACUUM (ANALYZE) holdfast.event_outbox").await;
+    }
+    let running = ServerInProcess::start(&config).await;
+    connected(&running).await;
+    let mut figures = [Figures::default(), Figures::default()];
+    for round in 0..=rounds {
+        let mut rates = [0.0; 3];
+        // Each takes each place in turn: what came just before is felt.
+        for at in (0..3).map(|place| (place + round) % 3) {
+            let took = drained(&running, names[at], &databases[at], events).await;
+            rates[at] = events as f64 / took.as_secs_f64();
+        }
+        println!(
+            "  round {round}: empty {:.0}/s, old rows {:.0}/s, stuck rows {:.0}/s",
+            rates[0], rates[1], rates[2]
+        );
+        figures[0].add(round, rates[1] / rates[0]);
+        figures[1].add(round, rates[2] / rates[0]);
+    }
+    running.stop().await;
+    figures[0].say(&format!("flat: drain behind {old} published rows / empty outbox, {events} events"));
+    figures[1].say(&format!("flat: drain behind {stuck} unclaimable rows / empty outbox, {events} events"));
+}
+
+/// Rows that were delivered long ago.
+pub(super) fn published_rows(rows: usize) -> String {
+    format!(
+        "INSERT INTO holdfast.event_outbox
+             (event_type, envelope, created_at, admitted_at, claim_generation, published_at, first_published_at, last_published_at)
+         SELECT 'drained', '{{\"specversion\": \"1.0\"}}', at, at, 1, at, at, at
+         FROM generate_series(1, {rows}) AS n, LATERAL (SELECT now() - interval '1 day' + n * interval '1 ms' AS at) AS t"
+    )
+}
+
+/// Rows that cannot go: the followers, set aside, of a row that backs off for a day.
+pub(super) fn stuck_rows(rows: usize) -> String {
+    format!(
+        "INSERT INTO holdfast.event_outbox (event_type, envelope, ordering_key, admitted_at, next_attempt_at, attempts)
+         SELECT 'drained', '{{\"specversion\": \"1.0\"}}', 'stuck', now(),
+                CASE WHEN n = 1 THEN now() + interval '1 day' END, (n = 1)::integer
+         FROM generate_series(1, {rows}) AS n ORDER BY n"
+    )
 }
 
 /// A queue of its own for each of the two, on a fresh vhost; the times of both.
@@ -59,17 +119,22 @@ async fn one_round(kind: &str, events: usize) -> (Duration, Duration) {
     let connection = Connection::connect(&vhost.url(), ConnectionProperties::default()).await.unwrap();
     let channel = connection.create_channel().await.unwrap();
     channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
+    declare(&channel, &["raw", "drained"], kind).await;
+    let raw = raw_publisher(&channel, events).await;
+    let drained = drain(&vhost, events).await;
+    (raw, drained)
+}
+
+/// The exchange, and queues bound to it by their names.
+pub(super) async fn declare(channel: &Channel, queues: &[&'static str], kind: &str) {
     let durable = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
     channel
         .exchange_declare(EXCHANGE.into(), ExchangeKind::Topic, durable, FieldTable::default())
         .await
         .unwrap();
-    for name in ["raw", "drained"] {
-        queue(&channel, name, kind).await;
+    for name in queues {
+        queue(channel, name, kind).await;
     }
-    let raw = raw_publisher(&channel, events).await;
-    let drained = drain(&vhost, events).await;
-    (raw, drained)
 }
 
 async fn queue(channel: &Channel, name: &'static str, kind: &str) {
@@ -79,10 +144,6 @@ async fn queue(channel: &Channel, name: &'static str, kind: &str) {
     channel.queue_declare(name.into(), options, arguments).await.unwrap();
     let bind = QueueBindOptions::default();
     channel.queue_bind(name.into(), EXCHANGE.into(), name.into(), bind, FieldTable::default()).await.unwrap();
-}
-
-fn data() -> String {
-    format!("{{\"payload\":\"{}\"}}", "x".repeat(1_000))
 }
 
 async fn raw_publisher(channel: &Channel, events: usize) -> Duration {
@@ -117,8 +178,17 @@ async fn drain(vhost: &Vhost, events: usize) -> Duration {
     let control = Database::fresh(postgres, Kind::Control).await;
     let mut config = ServerConfig::new(&control.url(), &vhost.url());
     config.service("orders", &database.url());
-    let running = app::start(Config::parse(&config.to_toml()).unwrap()).await.unwrap();
-    wait_until_connected(&running).await;
+    let running = ServerInProcess::start(&config).await;
+    connected(&running).await;
+    let took = drained(&running, "orders", &database, events).await;
+    running.stop().await;
+    took
+}
+
+/// Puts events in, and waits until they are stamped. Asked is the server, not the database, which has enough to do.
+async fn drained(server: &ServerInProcess, service: &str, database: &Database, events: usize) -> Duration {
+    let published = || server.metric("holdfast_published_total", &format!("service=\"{service}\""));
+    let all = published() + events as f64;
     let insert = format!(
         "INSERT INTO holdfast.event_outbox (event_type, envelope)
          SELECT 'drained', jsonb_build_object('specversion', '1.0', 'data', '{}'::jsonb)
@@ -127,21 +197,6 @@ async fn drain(vhost: &Vhost, events: usize) -> Duration {
     );
     database.run(&insert).await;
     let begun = Instant::now();
-    let mut published = 0;
-    while published < i64::try_from(events).unwrap() {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        published =
-            database.one("SELECT count(*) FROM holdfast.event_outbox WHERE published_at IS NOT NULL").await;
-    }
-    let took = begun.elapsed();
-    running.stop().await;
-    took
-}
-
-async fn wait_until_connected(running: &app::Running) {
-    let until = Instant::now() + Duration::from_secs(30);
-    while !running.metrics_text().contains("holdfast_broker_connected 1") {
-        assert!(Instant::now() < until, "the server did not reach the broker");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until("the events to be stamped", || published() >= all).await;
+    begun.elapsed()
 }

@@ -5,5 +5,6 @@ mod drain;
 mod hands_on;
 mod harness;
 mod kill;
+mod model;
 mod staging;
 mod tickets;

@@ -58,6 +58,8 @@ struct Counters {
     open: AtomicU64,
     up: AtomicU64,
     down: AtomicU64,
+    /// What clients sent in one piece each.
+    pieces: AtomicU64,
     /// Bytes that passed since the last change of rules, for [`Flow::CutAfter`].
     spent: [AtomicU64; 2],
 }
@@ -98,9 +100,14 @@ impl Proxy {
         self.listening.clone().wait_for(|on| *on).await.expect("the proxy listens");
     }
 
+    /// Resets every open connection, and does not wait for it: whoever connects again at once would be waited for, too.
+    pub fn reset(&self) {
+        self.change(|rules| rules.epoch += 1);
+    }
+
     /// Resets every open connection; new ones are treated as before.
     pub async fn cut(&self) {
-        self.change(|rules| rules.epoch += 1);
+        self.reset();
         wait::until_equal("the proxy's open connections", wait::LONG, 0, || async { self.open() }).await;
     }
 
@@ -159,6 +166,11 @@ impl Proxy {
     /// Bytes handed to the server so far.
     pub fn bytes_up(&self) -> u64 {
         self.counters.up.load(SeqCst)
+    }
+
+    /// Pieces handed to the server so far: each is what a client sent at once, mostly a round trip's question.
+    pub fn pieces_up(&self) -> u64 {
+        self.counters.pieces.load(SeqCst)
     }
 
     /// Bytes handed to clients so far.
@@ -313,6 +325,9 @@ async fn pump(
         };
         to.write_all(bytes).await.map_err(drop)?;
         total.fetch_add(bytes.len() as u64, SeqCst);
+        if matches!(way, Way::Up) {
+            counters.pieces.fetch_add(1, SeqCst);
+        }
         if cut {
             return Err(());
         }

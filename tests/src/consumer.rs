@@ -51,19 +51,31 @@ impl Delivery {
     }
 }
 
+/// The part that consumes, for whoever keeps something else than whole deliveries; it stops when dropped.
+#[derive(Debug)]
+pub struct Listener {
+    task: JoinHandle<()>,
+}
+
 /// The consumer; it stops when dropped.
 #[derive(Debug)]
 pub struct Consumer {
     seen: Arc<Mutex<Vec<Delivery>>>,
-    task: JoinHandle<()>,
+    _listener: Listener,
 }
 
-impl Consumer {
-    /// Binds a queue of its own to `pattern` on the topic exchange, both declared here, and starts to gather.
+impl Listener {
+    /// Binds a queue of its own to `pattern` on the topic exchange, both declared here, and hands each delivery to `note`
+    /// before it is acknowledged.
     ///
     /// # Panics
     /// When the broker refuses.
-    pub async fn bound(url: &str, exchange: &str, pattern: &str) -> Self {
+    pub async fn bound(
+        url: &str,
+        exchange: &str,
+        pattern: &str,
+        note: impl Fn(&lapin::message::Delivery) + Send + Sync + 'static,
+    ) -> Self {
         let queue = format!("test-{}", uuid::Uuid::now_v7().simple());
         let (connection, channel) = open(url, &queue).await.expect("connect the consumer");
         let durable = ExchangeDeclareOptions { durable: true, ..Default::default() };
@@ -86,9 +98,30 @@ impl Consumer {
             )
             .await
             .expect("bind the queue");
+        Self { task: tokio::spawn(gather(url.to_owned(), queue, (connection, channel), note)) }
+    }
+}
+
+impl Consumer {
+    /// Binds a queue of its own to `pattern` on the topic exchange, both declared here, and starts to gather.
+    ///
+    /// # Panics
+    /// When the broker refuses.
+    pub async fn bound(url: &str, exchange: &str, pattern: &str) -> Self {
         let seen = Arc::new(Mutex::new(Vec::new()));
-        let task = tokio::spawn(gather(url.to_owned(), queue, (connection, channel), seen.clone()));
-        Self { seen, task }
+        let book = seen.clone();
+        let note = move |delivery: &lapin::message::Delivery| {
+            book.lock().unwrap().push(Delivery {
+                id: delivery.properties.message_id().as_ref().map(ToString::to_string).unwrap_or_default(),
+                routing_key: delivery.routing_key.to_string(),
+                exchange: delivery.exchange.to_string(),
+                redelivered: delivery.redelivered,
+                properties: delivery.properties.clone(),
+                json: serde_json::from_slice(&delivery.data).unwrap_or(Value::Null),
+                body: delivery.data.clone(),
+            });
+        };
+        Self { _listener: Listener::bound(url, exchange, pattern, note).await, seen }
     }
 
     /// Everything so far.
@@ -139,7 +172,7 @@ impl Consumer {
     }
 }
 
-impl Drop for Consumer {
+impl Drop for Listener {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -154,7 +187,12 @@ async fn open(url: &str, name: &str) -> lapin::Result<(Connection, Channel)> {
 }
 
 /// Consumes for ever, over as many connections as it takes.
-async fn gather(url: String, queue: String, first: (Connection, Channel), seen: Arc<Mutex<Vec<Delivery>>>) {
+async fn gather(
+    url: String,
+    queue: String,
+    first: (Connection, Channel),
+    note: impl Fn(&lapin::message::Delivery),
+) {
     let mut open_now = Some(first);
     loop {
         let opened = match open_now.take() {
@@ -162,14 +200,18 @@ async fn gather(url: String, queue: String, first: (Connection, Channel), seen: 
             None => open(&url, &queue).await,
         };
         if let Ok((_connection, channel)) = opened {
-            let _ = consume(&channel, &queue, &seen).await;
+            let _ = consume(&channel, &queue, &note).await;
         }
         // Between two tries to reach a broker that is away; nobody waits on this.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
-async fn consume(channel: &Channel, queue: &str, seen: &Mutex<Vec<Delivery>>) -> lapin::Result<()> {
+async fn consume(
+    channel: &Channel,
+    queue: &str,
+    note: &impl Fn(&lapin::message::Delivery),
+) -> lapin::Result<()> {
     let mut deliveries = channel
         .basic_consume(
             queue.into(),
@@ -180,15 +222,7 @@ async fn consume(channel: &Channel, queue: &str, seen: &Mutex<Vec<Delivery>>) ->
         .await?;
     while let Some(delivery) = deliveries.next().await {
         let delivery = delivery?;
-        seen.lock().unwrap().push(Delivery {
-            id: delivery.properties.message_id().as_ref().map(ToString::to_string).unwrap_or_default(),
-            routing_key: delivery.routing_key.to_string(),
-            exchange: delivery.exchange.to_string(),
-            redelivered: delivery.redelivered,
-            properties: delivery.properties.clone(),
-            json: serde_json::from_slice(&delivery.data).unwrap_or(Value::Null),
-            body: delivery.data.clone(),
-        });
+        note(&delivery);
         delivery.ack(BasicAckOptions::default()).await?;
     }
     Ok(())

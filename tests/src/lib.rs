@@ -27,6 +27,7 @@ pub mod reconcile;
 pub mod scene;
 pub mod server;
 pub mod services;
+pub mod soak;
 pub mod vhost;
 pub mod wait;
 

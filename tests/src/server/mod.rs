@@ -9,4 +9,4 @@ mod process;
 
 pub use config::{EXCHANGE, ServerConfig};
 pub use in_process::ServerInProcess;
-pub use process::{ServerProcess, binary};
+pub use process::{ServerProcess, Sink, binary};

@@ -41,6 +41,9 @@ pub fn binary() -> PathBuf {
     found.expect("the holdfast binary; build it first: cargo build -p holdfast-server")
 }
 
+/// Gets each line that a server prints, with the level that it has if it says none.
+pub type Sink = Arc<dyn Fn(&str, Level) + Send + Sync>;
+
 /// A running (or ended) `holdfast serve`.
 #[derive(Debug)]
 pub struct ServerProcess {
@@ -58,7 +61,18 @@ impl ServerProcess {
     /// # Panics
     /// When it ends, or does not listen in time; its lines are shown.
     pub async fn start(config: &ServerConfig) -> Self {
-        let mut server = Self::spawn(config);
+        Self::started(Self::spawn(config)).await
+    }
+
+    /// The same, outside of a test: its lines go to `sink` and nowhere else.
+    ///
+    /// # Panics
+    /// As [`ServerProcess::start`].
+    pub async fn start_with(config: &ServerConfig, sink: Sink) -> Self {
+        Self::started(Self::spawn_with(config, sink)).await
+    }
+
+    async fn started(mut server: Self) -> Self {
         let address = wait::until("the server to listen", wait::LONG, || {
             let ended = server.child.try_wait().ok().flatten();
             let seen = server.listening().ok_or_else(|| server.lines());
@@ -76,6 +90,19 @@ impl ServerProcess {
 
     /// Starts `holdfast serve` and returns at once: for configurations that it should refuse.
     pub fn spawn(config: &ServerConfig) -> Self {
+        let logs = Logs::capture();
+        let sink = move |text: &str, otherwise: Level| {
+            eprintln!("[server] {text}");
+            logs.add(parse_json(text).unwrap_or_else(|| Line {
+                level: otherwise,
+                target: "holdfast".to_owned(),
+                text: text.to_owned(),
+            }));
+        };
+        Self::spawn_with(config, Arc::new(sink))
+    }
+
+    fn spawn_with(config: &ServerConfig, sink: Sink) -> Self {
         let folder = folder::scratch();
         let path = folder.path().join("holdfast.toml");
         std::fs::write(&path, config.to_toml()).expect("write the server's configuration");
@@ -92,8 +119,8 @@ impl ServerProcess {
         let id = child.id().expect("a process id");
         let lines = Arc::new(Mutex::new(Vec::new()));
         let (stdout, stderr) = (child.stdout.take().expect("stdout"), child.stderr.take().expect("stderr"));
-        tokio::spawn(follow(stdout, lines.clone(), Level::INFO));
-        tokio::spawn(follow(stderr, lines.clone(), Level::ERROR));
+        tokio::spawn(follow(stdout, lines.clone(), Level::INFO, sink.clone()));
+        tokio::spawn(follow(stderr, lines.clone(), Level::ERROR, sink));
         Self {
             child,
             pid: Pid::from_raw(i32::try_from(id).expect("a process id")),
@@ -110,6 +137,11 @@ impl ServerProcess {
     /// When it was spawned and not awaited.
     pub fn address(&self) -> SocketAddr {
         self.address.expect("a server that was started with `start`")
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> i32 {
+        self.pid.as_raw()
     }
 
     /// Everything that it printed so far.
@@ -168,17 +200,10 @@ impl ServerProcess {
     }
 }
 
-async fn follow(from: impl AsyncRead + Unpin, lines: Arc<Mutex<Vec<String>>>, otherwise: Level) {
-    let logs = Logs::capture();
+async fn follow(from: impl AsyncRead + Unpin, lines: Arc<Mutex<Vec<String>>>, otherwise: Level, sink: Sink) {
     let mut from = BufReader::new(from).lines();
     while let Ok(Some(text)) = from.next_line().await {
-        eprintln!("[server] {text}");
-        let line = parse_json(&text).unwrap_or_else(|| Line {
-            level: otherwise,
-            target: "holdfast".to_owned(),
-            text: text.clone(),
-        });
-        logs.add(line);
+        sink(&text, otherwise);
         lines.lock().unwrap().push(text);
     }
 }

@@ -1,0 +1,103 @@
+//! One replica's stager, resolver and drainer, the real ones, on a runtime of their own: dropping it is a kill, at whatever await
+//! each task is.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use holdfast_proto::{envelope, v1::Event};
+use holdfast_server::{
+    backoff::Backoff,
+    broker::Weather,
+    db::{self, Pool},
+    metrics::{Metrics, ServiceMetrics},
+    outbox::{OutboxRows, drain, stage},
+    tickets,
+};
+use sqlx::postgres::PgPoolOptions;
+use tokio::{
+    runtime::Runtime,
+    sync::{Notify, watch},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::wire::{Book, Wire};
+
+pub(super) const SERVICE: &str = "orders";
+/// No lease runs out and no back-off ends by itself: the model says when.
+pub(super) const LEASE: Duration = Duration::from_secs(3_600);
+
+pub(super) struct Replica {
+    pub instance: String,
+    pub hints: drain::Hints,
+    pub metrics: ServiceMetrics,
+    stager: stage::Stager,
+    runtime: Option<Runtime>,
+    _weather: watch::Sender<Weather>,
+}
+
+impl Replica {
+    pub(super) fn start(url: &str, instance: String, book: Arc<Mutex<Book>>) -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let _entered = runtime.enter();
+        let registry = Metrics::new(Default::default()).unwrap();
+        let metrics = registry.service(SERVICE);
+        let pool = Pool::new(&db::Options {
+            url: url.to_owned(),
+            max_connections: 4,
+            acquire_timeout: Duration::from_secs(5),
+        })
+        .unwrap();
+        let stop = CancellationToken::new();
+        let options = stage::Options::new(envelope::source(SERVICE));
+        let (stager, worker) = stage::Stager::new(pool.clone(), options, metrics.clone());
+        runtime.spawn(worker.run(stop.clone()));
+        let resolved = Arc::new(Notify::new());
+        let options = tickets::Options { interval: Duration::from_millis(50), ..tickets::Options::default() };
+        let (resolver, asked) = tickets::Resolver::new(
+            pool.clone(),
+            vec![Arc::new(OutboxRows)],
+            options,
+            metrics.clone(),
+            resolved.clone(),
+        );
+        runtime.spawn(resolver.run(stop.clone()));
+        let (sender, weather) = watch::channel(Weather::Fair);
+        let reads = PgPoolOptions::new().max_connections(2).connect_lazy(url).unwrap();
+        let wire = Wire { instance: instance.clone(), book, reads, weather };
+        let never = Backoff { base: LEASE, cap: LEASE };
+        let options = drain::Options {
+            lease: LEASE,
+            poll: Duration::from_millis(20),
+            batch: 4,
+            retry: never,
+            unroutable_retry: never,
+            ..drain::Options::new(SERVICE.into(), instance.clone())
+        };
+        let (drainer, hints) =
+            drain::Drainer::new(pool, Arc::new(wire), options, metrics.clone(), asked, resolved);
+        runtime.spawn(drainer.run(stop));
+        drop(_entered);
+        Self { instance, hints, metrics, stager, runtime: Some(runtime), _weather: sender }
+    }
+
+    /// Stages, as the front does.
+    pub(super) async fn stage(&self, ticket: i64, event: &Event) -> stage::Outcome {
+        let valid =
+            envelope::validate(std::slice::from_ref(event), None, &envelope::Limits::default()).unwrap();
+        let staged = self.stager.stage(ticket, valid, 100).await.unwrap();
+        self.hints.staged(ticket);
+        staged[0]
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        // Whatever is under way ends at its next await, and its sessions with it.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
