@@ -28,6 +28,7 @@ enum Line {
 struct Peer {
     script: Arc<Mutex<VecDeque<Line>>>,
     staged: Arc<Mutex<Vec<v1::StageInTxRequest>>>,
+    staged_now: Arc<Mutex<Vec<v1::StageNowRequest>>>,
 }
 
 impl Peer {
@@ -60,6 +61,21 @@ impl OutboxService for Peer {
         self.staged.lock().unwrap_or_else(PoisonError::into_inner).push(request);
         self.next().await?;
         Ok(Response::new(v1::StageInTxResponse { events }))
+    }
+
+    async fn stage_now(
+        &self,
+        request: Request<v1::StageNowRequest>,
+    ) -> Result<Response<v1::StageNowResponse>, Status> {
+        let request = request.into_inner();
+        let events = request
+            .events
+            .iter()
+            .map(|event| v1::StagedEvent { id: event.id.clone(), outcome: v1::Outcome::Staged.into() })
+            .collect();
+        self.staged_now.lock().unwrap_or_else(PoisonError::into_inner).push(request);
+        self.next().await?;
+        Ok(Response::new(v1::StageNowResponse { events }))
     }
 
     async fn confirm_staged(
@@ -123,6 +139,19 @@ async fn a_stage_is_sent_again_as_the_very_same_request() -> Outcome {
     let ids: Vec<_> = sent[0].events.iter().map(|event| event.id.clone()).collect();
     assert!(ids.iter().all(|id| envelope::parse_id(id).is_some()));
     assert_eq!(staged.events.into_iter().map(|event| event.id).collect::<Vec<_>>(), ids);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_stage_without_a_transaction_is_sent_again_with_the_same_ids() -> Outcome {
+    let (peer, outbox) = start([Line::Fail(Status::unavailable("a balancer"))]).await?;
+    let staged = outbox.stage_now([v1::Event { r#type: "a".into(), ..v1::Event::default() }]).await?;
+
+    let sent = peer.staged_now.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    assert_eq!((sent.len(), sent[0].service.as_str()), (2, "orders"));
+    assert_eq!(sent[0], sent[1]);
+    assert_eq!(staged[0].id, sent[0].events[0].id);
+    assert!(envelope::parse_id(&staged[0].id).is_some());
     Ok(())
 }
 

@@ -33,7 +33,7 @@ fn the_descriptor_set_holds_the_service_and_its_imports() {
         .flat_map(|s| &s.method)
         .map(|m| m.name().to_owned())
         .collect();
-    assert_eq!(methods, ["StageInTx", "ConfirmStaged", "GetEvent"]);
+    assert_eq!(methods, ["StageInTx", "StageNow", "ConfirmStaged", "GetEvent"]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use holdfast_proto::v1::{
     ConfirmStagedRequest, Event, EventState, GetEventRequest, GetEventResponse, Outcome, StageInTxRequest,
-    StagedEvent, event::Data, outbox_service_client::OutboxServiceClient,
+    StageNowRequest, StagedEvent, event::Data, outbox_service_client::OutboxServiceClient,
 };
 use tonic::{
     Status,
@@ -48,6 +48,25 @@ impl Client {
     /// When the server refuses, or knows one of them.
     pub async fn stage(&self, ticket: i64, events: &[Event]) {
         let staged = self.try_stage(ticket, events).await.expect("stage");
+        let outcomes: Vec<Outcome> = staged.iter().map(StagedEvent::outcome).collect();
+        assert_eq!(outcomes, vec![Outcome::Staged; events.len()]);
+    }
+
+    /// Stages events bound to no transaction.
+    ///
+    /// # Errors
+    /// The server's answer.
+    pub async fn try_stage_now(&self, events: &[Event]) -> Result<Vec<StagedEvent>, Status> {
+        let request = StageNowRequest { service: self.service.clone(), events: events.to_vec() };
+        Ok(self.raw.clone().stage_now(request).await?.into_inner().events)
+    }
+
+    /// Stages events that are new, bound to no transaction.
+    ///
+    /// # Panics
+    /// When the server refuses, or knows one of them.
+    pub async fn stage_now(&self, events: &[Event]) {
+        let staged = self.try_stage_now(events).await.expect("stage now");
         let outcomes: Vec<Outcome> = staged.iter().map(StagedEvent::outcome).collect();
         assert_eq!(outcomes, vec![Outcome::Staged; events.len()]);
     }

@@ -8,7 +8,7 @@
 //! Guarantees: an event that was staged is delivered if, and only if, the transaction commits; a call ends within its
 //! deadline, retries included; a retry is the same request. Does not: decide anything by time, or commit for the caller
 //! before it asks. Staging keeps the caller's transaction (and its locks) open for the length of a call: do it last.
-//! [`publish_in_tx`] is the way without the server. Design: section 3.
+//! [`publish_in_tx`] is the way without the server, [`Outbox::stage_now`] the one without a transaction. Design: section 3.
 
 mod event;
 mod publish;
@@ -20,7 +20,6 @@ use std::time::Duration;
 use holdfast_proto::envelope::{self, MAX_REQUEST_BYTES, TooLarge};
 use holdfast_proto::v1;
 use holdfast_proto::v1::outbox_service_client::OutboxServiceClient;
-use prost::Message as _;
 use sqlx::{PgConnection, Postgres, Transaction};
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
@@ -205,12 +204,54 @@ impl Outbox {
         ticket: Ticket,
         events: impl IntoIterator<Item = E>,
     ) -> Result<Staged, Error> {
-        let mut events: Vec<v1::Event> = events.into_iter().map(Into::into).collect();
-        for event in events.iter_mut().filter(|event| event.id.is_empty()) {
-            event.id = Uuid::now_v7().to_string();
-        }
+        let events = with_ids(events);
         let request =
             v1::StageInTxRequest { service: self.service.clone(), ticket: ticket.get(), events, hold: None };
+        let answer = self
+            .repeat(&request, |mut client, request| async move { client.stage_in_tx(request).await })
+            .await?;
+        Ok(Staged { ticket, events: answer.events })
+    }
+
+    /// Stages `events` bound to **no** transaction: 1 to 1,000 of them, all or none, in this order. They are delivered
+    /// from then on, whatever becomes of the caller and of any transaction of its own; if a commit of the caller's must
+    /// decide, use [`Self::stage_in_tx`].
+    ///
+    /// Answers one entry for each event, in their order: its id, and whether it was written now or was there already.
+    /// The answer means that the events are committed and flushed. Sent again by itself as [`Self::stage`] does.
+    ///
+    /// # Errors
+    /// [`Error`], with the reasons of `StageNow` in the contract. Unless [`Error::is_certainly_not_applied`], the events
+    /// may have been staged: call again with the same ids.
+    ///
+    /// ```no_run
+    /// use holdfast_client::outbox::{Outbox, event};
+    ///
+    /// # async fn example(outbox: Outbox) -> Result<(), holdfast_client::Error> {
+    /// outbox.stage_now([event("report.ready").subject("r-1")]).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn stage_now<E: Into<v1::Event>>(
+        &self,
+        events: impl IntoIterator<Item = E>,
+    ) -> Result<Vec<v1::StagedEvent>, Error> {
+        let request = v1::StageNowRequest { service: self.service.clone(), events: with_ids(events) };
+        let answer = self
+            .repeat(&request, |mut client, request| async move { client.stage_now(request).await })
+            .await?;
+        Ok(answer.events)
+    }
+
+    /// Calls until it is answered, for as long and as often as a stage may be sent again.
+    async fn repeat<M, A, F>(
+        &self,
+        request: &M,
+        call: impl Fn(OutboxServiceClient<Channel>, tonic::Request<M>) -> F,
+    ) -> Result<A, Error>
+    where
+        M: prost::Message + Clone,
+        F: Future<Output = Result<Response<A>, Status>>,
+    {
         let actual = request.encoded_len();
         if actual > MAX_REQUEST_BYTES {
             let limit = MAX_REQUEST_BYTES;
@@ -220,9 +261,9 @@ impl Outbox {
         let mut all_certain = true;
         let mut failures = 0;
         loop {
-            let mut client = self.client.clone();
-            let error = match until(deadline, client.stage_in_tx(message(request.clone(), deadline))).await {
-                Ok(answer) => return Ok(Staged { ticket, events: answer.events }),
+            let call = call(self.client.clone(), message(request.clone(), deadline));
+            let error = match until(deadline, call).await {
+                Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
             failures += 1;
@@ -289,6 +330,15 @@ impl Outbox {
         let mut client = self.client.clone();
         until(deadline, client.confirm_staged(message(request, deadline))).await.map(|_| ())
     }
+}
+
+/// Whatever is sent again is the same request, ids included.
+fn with_ids<E: Into<v1::Event>>(events: impl IntoIterator<Item = E>) -> Vec<v1::Event> {
+    let mut events: Vec<v1::Event> = events.into_iter().map(Into::into).collect();
+    for event in events.iter_mut().filter(|event| event.id.is_empty()) {
+        event.id = Uuid::now_v7().to_string();
+    }
+    events
 }
 
 fn at(within: Duration) -> Instant {

@@ -18,6 +18,8 @@ pub enum Begin {
     /// At most nine statements of at most 3 s with pauses of at most 3 s, so that it ends within one minute, whatever
     /// becomes of us: tickets are swept after two.
     Stage,
+    /// As [`Begin::Stage`], but nobody's commit comes later: it is flushed whatever the server's default.
+    StageNow,
     /// A claim, stamp or verdict: somebody else acts on it, so it is flushed whatever the server's default.
     Durable,
     /// Housekeeping that recovery may forget, because it would only be done again.
@@ -33,6 +35,13 @@ impl Begin {
             Self::Stage => {
                 "BEGIN;ROLLBACK;BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;\
                  SET LOCAL synchronous_commit = off;\
+                 SET LOCAL statement_timeout = '3s';\
+                 SET LOCAL idle_in_transaction_session_timeout = '3s';\
+                 SET LOCAL lock_timeout = '250ms'"
+            }
+            Self::StageNow => {
+                "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;\
+                 SET LOCAL synchronous_commit = on;\
                  SET LOCAL statement_timeout = '3s';\
                  SET LOCAL idle_in_transaction_session_timeout = '3s';\
                  SET LOCAL lock_timeout = '250ms'"

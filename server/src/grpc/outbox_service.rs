@@ -1,6 +1,6 @@
 //! `holdfast.v1.OutboxService`: convert, validate, hand over, answer.
 
-use holdfast_proto::envelope::{self, Invalid, Limits, MAX_REQUEST_BYTES, TooLarge, Violations};
+use holdfast_proto::envelope::{self, Invalid, Limits, MAX_REQUEST_BYTES, TooLarge, Valid, Violations};
 use holdfast_proto::v1;
 use holdfast_proto::v1::outbox_service_server::OutboxService;
 use prost::Message;
@@ -17,6 +17,17 @@ const BLOCKING_BYTES: usize = 256 * 1024;
 
 const TICKET_IS_MISSING: &str = "is missing: pass what SELECT holdfast.stage_ticket() returned";
 
+/// A request of either staging RPC.
+struct ToStage {
+    service: String,
+    /// `None`: bound to no transaction.
+    ticket: Option<i64>,
+    events: Vec<v1::Event>,
+    hold: bool,
+    /// Its size on the wire.
+    bytes: usize,
+}
+
 /// The outbox's front.
 #[derive(Clone)]
 pub struct OutboxFront {
@@ -29,8 +40,48 @@ impl OutboxFront {
         Self { services }
     }
 
-    async fn stage(&self, request: v1::StageInTxRequest) -> Result<v1::StageInTxResponse, Failure> {
+    async fn stage_in_tx(&self, request: v1::StageInTxRequest) -> Result<v1::StageInTxResponse, Failure> {
         let bytes = request.encoded_len();
+        let to_stage = ToStage {
+            service: request.service,
+            ticket: Some(request.ticket),
+            events: request.events,
+            hold: request.hold.is_some(),
+            bytes,
+        };
+        Ok(v1::StageInTxResponse { events: self.stage(to_stage).await? })
+    }
+
+    async fn stage_now(&self, request: v1::StageNowRequest) -> Result<v1::StageNowResponse, Failure> {
+        let bytes = request.encoded_len();
+        let to_stage =
+            ToStage { service: request.service, ticket: None, events: request.events, hold: false, bytes };
+        Ok(v1::StageNowResponse { events: self.stage(to_stage).await? })
+    }
+
+    async fn stage(&self, request: ToStage) -> Result<Vec<v1::StagedEvent>, Failure> {
+        let ToStage { ticket, bytes, .. } = request;
+        let (service, events) = self.judge(request).await?;
+        let ids: Vec<_> = events.iter().map(|event| event.id).collect();
+        let outcomes = service.stager.stage(ticket, events, bytes).await.map_err(Failure::Stage)?;
+        match ticket {
+            Some(ticket) => service.drain.staged(ticket),
+            None => service.drain.staged_now(),
+        }
+        let staged = ids.iter().zip(outcomes).map(|(id, outcome)| v1::StagedEvent {
+            id: id.to_string(),
+            outcome: match outcome {
+                Outcome::Staged => v1::Outcome::Staged,
+                Outcome::Duplicate => v1::Outcome::Duplicate,
+            }
+            .into(),
+        });
+        Ok(staged.collect())
+    }
+
+    /// Everything that is wrong with a request, at once; or whose it is, and its events.
+    async fn judge(&self, request: ToStage) -> Result<(ServiceHandle, Vec<Valid>), Failure> {
+        let ToStage { service, ticket, events, hold, bytes } = request;
         if bytes > MAX_REQUEST_BYTES {
             let limit = MAX_REQUEST_BYTES;
             return Err(Failure::TooLarge(TooLarge { field: "request".into(), actual: bytes, limit }));
@@ -38,7 +89,7 @@ impl OutboxFront {
         let mut violations = Violations::default();
         let mut refuse: fn(Violations) -> Failure = Failure::Invalid;
         // A name that can be nobody's is a violation beside the others, which are looked for all the same.
-        let service = match self.services.find(&request.service) {
+        let service = match self.services.find(&service) {
             Ok(service) => Some(service.clone()),
             Err(Failure::Invalid(found)) => {
                 violations.merge(found);
@@ -51,50 +102,33 @@ impl OutboxFront {
             }
             Err(other) => return Err(other),
         };
-        if service.is_some() && request.hold.is_some() {
+        if service.is_some() && hold {
             return Err(Failure::HoldUnimplemented);
         }
-        let ticket = request.ticket;
-        if ticket == 0 {
+        if ticket == Some(0) {
             violations.push("ticket", TICKET_IS_MISSING);
             if service.is_some() {
                 refuse = Failure::TicketMissing;
             }
         }
-        let judge = move || envelope::validate(&request.events, None, &Limits::default());
+        let judge = move || envelope::validate(&events, None, &Limits::default());
         let judged = if bytes > BLOCKING_BYTES {
             tokio::task::spawn_blocking(judge).await.map_err(|_| Failure::Internal)?
         } else {
             judge()
         };
-        let (service, events) = match (service, judged) {
-            (Some(service), Ok(events)) if violations.is_empty() => (service, events),
+        match (service, judged) {
+            (Some(service), Ok(events)) if violations.is_empty() => Ok((service, events)),
             (_, Err(Invalid::TooLarge(too_large))) if violations.is_empty() => {
-                return Err(Failure::TooLarge(too_large));
+                Err(Failure::TooLarge(too_large))
             }
             (_, judged) => {
                 if let Err(Invalid::Violations(more)) = judged {
                     violations.merge(more);
                 }
-                return Err(refuse(violations));
+                Err(refuse(violations))
             }
-        };
-        let ids: Vec<_> = events.iter().map(|event| event.id).collect();
-        let outcomes = service.stager.stage(ticket, events, bytes).await.map_err(Failure::Stage)?;
-        service.drain.staged(ticket);
-        let events = ids
-            .iter()
-            .zip(outcomes)
-            .map(|(id, outcome)| v1::StagedEvent {
-                id: id.to_string(),
-                outcome: match outcome {
-                    Outcome::Staged => v1::Outcome::Staged,
-                    Outcome::Duplicate => v1::Outcome::Duplicate,
-                }
-                .into(),
-            })
-            .collect();
-        Ok(v1::StageInTxResponse { events })
+        }
     }
 
     fn confirm(&self, request: &v1::ConfirmStagedRequest) -> Result<v1::ConfirmStagedResponse, Failure> {
@@ -130,7 +164,16 @@ impl OutboxService for OutboxFront {
     ) -> Result<Response<v1::StageInTxResponse>, Status> {
         let request = request.into_inner();
         let service = request.service.clone();
-        self.stage(request).await.map(Response::new).map_err(|failure| answer(failure, &service))
+        self.stage_in_tx(request).await.map(Response::new).map_err(|failure| answer(failure, &service))
+    }
+
+    async fn stage_now(
+        &self,
+        request: Request<v1::StageNowRequest>,
+    ) -> Result<Response<v1::StageNowResponse>, Status> {
+        let request = request.into_inner();
+        let service = request.service.clone();
+        self.stage_now(request).await.map(Response::new).map_err(|failure| answer(failure, &service))
     }
 
     async fn confirm_staged(

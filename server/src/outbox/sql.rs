@@ -23,6 +23,7 @@ queries! {
     EXISTING = "existing",
     REPLACE_ROLLED_BACK = "replace_rolled_back",
     NOW = "now",
+    FLUSH = "flush",
     WORK_WAITS = "work_waits",
     LOCK = "lock",
     HEAL = "heal",
@@ -111,7 +112,7 @@ pub(super) struct NewRows {
     pub envelopes: Vec<String>,
     pub ordering_keys: Vec<Option<String>>,
     pub content_hashes: Vec<Vec<u8>>,
-    pub tickets: Vec<i64>,
+    pub tickets: Vec<Option<i64>>,
 }
 
 /// Inserts what is new; answers the ids inserted.
@@ -156,6 +157,12 @@ pub(super) async fn replace_rolled_back(
 
 pub(super) async fn now(conn: &mut PgConnection) -> Result<OffsetDateTime, db::Error> {
     Ok(sqlx::query_scalar(NOW).fetch_one(conn).await?)
+}
+
+/// Makes the commit of a transaction that has written nothing flush what it has seen.
+pub(super) async fn flush(conn: &mut PgConnection) -> Result<(), db::Error> {
+    let _: bool = sqlx::query_scalar(FLUSH).fetch_one(conn).await?;
+    Ok(())
 }
 
 // --- draining -------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-//! `StageInTx`: phase 1, and what it answers (design, sections 2, 3 and 11; pitfalls, "PostgreSQL and sqlx").
+//! `StageInTx` and `StageNow`: phase 1, and what they answer (design, sections 2, 3 and 11; pitfalls, "PostgreSQL and sqlx").
 
 use holdfast_tests::{
     client::Client,
@@ -11,6 +11,7 @@ mod away;
 mod cancelled;
 mod gate;
 mod group;
+mod now;
 mod roles;
 mod rules;
 mod same_id;

@@ -306,6 +306,7 @@ impl<P: Publisher> Desk<P> {
         match hint {
             Hint::Staged(ticket) => self.schedule.staged(now, ticket),
             Hint::Confirmed(ticket) => self.schedule.confirmed(now, ticket),
+            Hint::StagedNow => self.want_pass = true,
         }
     }
 

@@ -98,6 +98,7 @@ pub struct Hints(mpsc::Sender<Hint>);
 enum Hint {
     Staged(i64),
     Confirmed(i64),
+    StagedNow,
 }
 
 impl Hints {
@@ -105,6 +106,11 @@ impl Hints {
     pub fn staged(&self, ticket: i64) {
         // A dropped hint loses nothing: the resolver's walk finds the row within its interval.
         let _ = self.0.try_send(Hint::Staged(ticket));
+    }
+
+    /// Events were staged that wait for no commit: look now.
+    pub fn staged_now(&self) {
+        let _ = self.0.try_send(Hint::StagedNow);
     }
 
     /// The caller says that it has committed: ask now.

@@ -1,4 +1,4 @@
--- Stages rows under their tickets. seq is drawn in the order given, so that a request's events keep theirs; the rows are
+-- Stages rows under their tickets; those without one are deliverable at once. seq is drawn in the order given, so that a request's events keep theirs; the rows are
 -- inserted by id, so that two replicas with the same ids wait for each other in one order.
 WITH given AS MATERIALIZED (
     SELECT nextval('holdfast.event_outbox_seq_seq') AS seq, e.*
@@ -7,7 +7,7 @@ WITH given AS MATERIALIZED (
 )
 INSERT INTO holdfast.event_outbox
     (id, aggregate_id, event_type, envelope, ordering_key, content_hash, ticket, resolved_at, seq)
-SELECT id, aggregate_id, event_type, envelope::jsonb, ordering_key, content_hash, ticket, NULL, seq
+SELECT id, aggregate_id, event_type, envelope::jsonb, ordering_key, content_hash, ticket, CASE WHEN ticket IS NULL THEN now() END, seq
 FROM given ORDER BY id
 ON CONFLICT (id) DO NOTHING
 RETURNING id

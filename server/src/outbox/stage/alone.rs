@@ -10,7 +10,7 @@ use super::super::sql;
 use super::rows::rows_of;
 use super::same_id::{self, Decision};
 use super::{Answer, Options, Outcome, Refused, Request};
-use crate::db::{self, Begin, Kind, Pool};
+use crate::db::{self, Kind, Pool};
 use crate::metrics::ServiceMetrics;
 use crate::tickets::{self, Verdicts};
 
@@ -52,7 +52,7 @@ pub(super) async fn stage(
 }
 
 async fn round(pool: &Pool, options: &Options, request: &Request) -> Result<Round, db::Error> {
-    let mut tx = pool.begin(Begin::Stage).await?;
+    let mut tx = pool.begin(request.begin()).await?;
     match work(tx.conn(), options, request).await {
         Ok(done @ Round::Done { .. }) => tx.finish(Ok(done)).await,
         Ok(other) => {
@@ -69,8 +69,7 @@ async fn work(conn: &mut PgConnection, options: &Options, request: &Request) -> 
     // ticket is no longer open.
     let existing: HashMap<Uuid, sql::Existing> =
         sql::existing(conn, &ids).await?.into_iter().map(|row| (row.id, row)).collect();
-    let mut asked: Vec<i64> =
-        existing.values().filter_map(|row| row.ticket).chain([request.ticket]).collect();
+    let mut asked: Vec<i64> = existing.values().filter_map(|row| row.ticket).chain(request.ticket).collect();
     asked.sort_unstable();
     asked.dedup();
     let verdicts = tickets::ask(conn, &asked).await?;
@@ -95,6 +94,10 @@ async fn work(conn: &mut PgConnection, options: &Options, request: &Request) -> 
             return Ok(Round::Raced);
         }
     }
+    if request.ticket.is_none() && !plan.new.contains(&true) {
+        // "Duplicate" is as good a promise as "staged": whoever committed that event may have done so asynchronously.
+        sql::flush(conn).await?;
+    }
     let outcomes =
         plan.new.iter().map(|new| if *new { Outcome::Staged } else { Outcome::Duplicate }).collect();
     Ok(Round::Done { outcomes, replaced })
@@ -104,11 +107,10 @@ async fn work(conn: &mut PgConnection, options: &Options, request: &Request) -> 
 async fn moved_on(
     conn: &mut PgConnection,
     ids: &[Uuid],
-    ticket: i64,
+    ticket: Option<i64>,
     before: &HashMap<Uuid, sql::Existing>,
 ) -> Result<bool, db::Error> {
-    let naming =
-        |rows: &mut dyn Iterator<Item = &sql::Existing>| rows.filter(|r| r.ticket == Some(ticket)).count();
+    let naming = |rows: &mut dyn Iterator<Item = &sql::Existing>| rows.filter(|r| r.ticket == ticket).count();
     let now = sql::existing(conn, ids).await?;
     Ok(naming(&mut now.iter()) < naming(&mut before.values()))
 }
@@ -137,7 +139,7 @@ fn plan(
         }
         plan.new.push(decision != Some(Decision::Duplicate));
     }
-    if plan.new.contains(&true) && !verdicts.open.contains(&request.ticket) {
+    if plan.new.contains(&true) && request.ticket.is_some_and(|ticket| !verdicts.open.contains(&ticket)) {
         return Err(Refused::TicketNotOpen);
     }
     Ok(plan)

@@ -1,6 +1,6 @@
 //! The group insert: what waits for the same service goes into one multi-row insert and one commit. No timer: a group is
 //! whatever arrived while the last one ran. What a group cannot take is done again alone, so that one bad request never
-//! fails its neighbours.
+//! fails its neighbours. A group holds one kind: bound to tickets, or to nothing; they do not commit alike.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use super::super::sql;
 use super::rows::rows_of;
 use super::{Options, Outcome, Refused, Request, alone};
-use crate::db::{self, Begin, Kind, Pool};
+use crate::db::{self, Kind, Pool};
 use crate::metrics::ServiceMetrics;
 use crate::tickets;
 
@@ -107,7 +107,8 @@ impl Worker {
                 || (events + request.events.len() <= MAX_GROUP_EVENTS
                     && bytes + request.size <= MAX_GROUP_BYTES);
             let fresh = request.events.iter().all(|event| !ids.contains(&event.id));
-            if fits && fresh && group.len() < self.shared.options.max_group {
+            let alike = group.first().is_none_or(|first| first.begin() == request.begin());
+            if fits && fresh && alike && group.len() < self.shared.options.max_group {
                 ids.extend(request.events.iter().map(|event| event.id));
                 events += request.events.len();
                 bytes += request.size;
@@ -174,7 +175,8 @@ impl Shared {
     }
 
     async fn try_group(&self, group: &[Request]) -> Result<Group, db::Error> {
-        let mut tx = self.pool.begin(Begin::Stage).await?;
+        let Some(first) = group.first() else { return Ok(Group::Staged) };
+        let mut tx = self.pool.begin(first.begin()).await?;
         match self.write(&mut tx, group).await {
             Ok(Group::Staged) => tx.finish(Ok(Group::Staged)).await,
             Ok(not_these) => {
@@ -186,12 +188,15 @@ impl Shared {
     }
 
     async fn write(&self, tx: &mut db::Tx, group: &[Request]) -> Result<Group, db::Error> {
-        let tickets: Vec<i64> = group.iter().map(|r| r.ticket).collect();
-        let held = tickets::held(tx.conn(), &tickets).await?;
-        let unbound: Vec<usize> =
-            group.iter().enumerate().filter(|(_, r)| !held.contains(&r.ticket)).map(|(i, _)| i).collect();
-        if !unbound.is_empty() {
-            return Ok(Group::NotThese(unbound));
+        let tickets: Vec<i64> = group.iter().filter_map(|r| r.ticket).collect();
+        if !tickets.is_empty() {
+            let held = tickets::held(tx.conn(), &tickets).await?;
+            let bound = |r: &Request| r.ticket.is_none_or(|ticket| held.contains(&ticket));
+            let unbound: Vec<usize> =
+                group.iter().enumerate().filter(|(_, r)| !bound(r)).map(|(i, _)| i).collect();
+            if !unbound.is_empty() {
+                return Ok(Group::NotThese(unbound));
+            }
         }
         let now = sql::now(tx.conn()).await?;
         let events = group.iter().flat_map(|r| r.events.iter().map(|event| (r.ticket, event)));

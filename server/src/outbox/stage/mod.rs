@@ -1,5 +1,6 @@
 //! Phase 1: writes a caller's events under its ticket and commits them before it answers. Phase 2 is the caller's own
-//! COMMIT or ROLLBACK, and nothing else.
+//! COMMIT or ROLLBACK, and nothing else. Without a ticket (`StageNow`) there is no phase 2: the events are deliverable once
+//! they are committed, and that commit is flushed.
 //!
 //! Guarantees: binds only while the ticket's lock is held by somebody, checked in the transaction that writes the rows; a
 //! request is written whole or not at all; a repeated request is told `duplicate` (the table is in [`same_id`]); work that
@@ -18,7 +19,7 @@ use holdfast_proto::envelope::Valid;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use uuid::Uuid;
 
-use crate::db::{self, Pool};
+use crate::db::{self, Begin, Pool};
 use crate::metrics::ServiceMetrics;
 
 pub use group::Worker;
@@ -99,7 +100,8 @@ pub(super) type Answer = Result<Vec<Outcome>, Refused>;
 
 /// One request on its way.
 pub(super) struct Request {
-    ticket: i64,
+    /// `None`: bound to no transaction.
+    ticket: Option<i64>,
     events: Arc<Vec<Valid>>,
     /// Its size on the wire.
     size: usize,
@@ -110,6 +112,10 @@ pub(super) struct Request {
 }
 
 impl Request {
+    fn begin(&self) -> Begin {
+        if self.ticket.is_some() { Begin::Stage } else { Begin::StageNow }
+    }
+
     fn answer(self, answer: Answer) {
         // A caller that is gone does not undo its stage; its transaction will, if it ends with it.
         let _ = self.answer.send(answer);
@@ -141,11 +147,11 @@ impl Stager {
         (stager, Worker::new(pool, options, metrics, requests))
     }
 
-    /// Stages `events` under `ticket`. `bytes`: the request's size on the wire.
+    /// Stages `events` under `ticket`, or bound to nothing. `bytes`: the request's size on the wire.
     ///
     /// # Errors
     /// See [`Refused`]. Dropping the returned future does not stop the work.
-    pub async fn stage(&self, ticket: i64, events: Vec<Valid>, bytes: usize) -> Answer {
+    pub async fn stage(&self, ticket: Option<i64>, events: Vec<Valid>, bytes: usize) -> Answer {
         let permits = bytes.min(self.max_bytes).div_ceil(PERMIT_BYTES).max(1);
         let permits = u32::try_from(permits).unwrap_or(u32::MAX);
         let place = self.places.clone().try_acquire_owned().map_err(|_| Refused::Overloaded)?;

@@ -5,9 +5,9 @@ use time::OffsetDateTime;
 
 use super::super::sql;
 
-/// The rows of events, in the order given.
+/// The rows of events, each with its ticket or none, in the order given.
 pub(super) fn rows_of<'a>(
-    events: impl Iterator<Item = (i64, &'a Valid)>,
+    events: impl Iterator<Item = (Option<i64>, &'a Valid)>,
     source: &str,
     now: OffsetDateTime,
 ) -> sql::NewRows {

@@ -1,4 +1,5 @@
-//! The same id again: what to answer, by the row that is there. Pure; the table of design section 3.
+//! The same id again: what to answer, by the row that is there. Pure; the table of design section 3. To a request without a
+//! ticket every ticket is another one.
 //!
 //! | existing row | answer |
 //! | --- | --- |
@@ -24,7 +25,7 @@ pub(super) enum Decision {
 /// Decides for one row. `verdicts` must hold the row's ticket, if it has one.
 pub(super) fn decide(
     row: &Existing,
-    ticket: i64,
+    ticket: Option<i64>,
     content_hash: &[u8; 32],
     verdicts: &Verdicts,
 ) -> Result<Decision, Refused> {
@@ -33,9 +34,11 @@ pub(super) fn decide(
     match row.ticket {
         None => as_resolved(),
         Some(t) if verdicts.committed.contains(&t) => as_resolved(),
-        Some(t) if t == ticket && !same_content => Err(Refused::Conflict(row.id)),
-        Some(t) if t == ticket && verdicts.rolled_back.contains(&t) => Err(Refused::TicketRolledBack),
-        Some(t) if t == ticket => Ok(Decision::Duplicate),
+        Some(_) if row.ticket == ticket && !same_content => Err(Refused::Conflict(row.id)),
+        Some(t) if row.ticket == ticket && verdicts.rolled_back.contains(&t) => {
+            Err(Refused::TicketRolledBack)
+        }
+        Some(_) if row.ticket == ticket => Ok(Decision::Duplicate),
         Some(t) if verdicts.rolled_back.contains(&t) => Ok(Decision::Replace(t)),
         Some(_) => Err(Refused::Contended(row.id)),
     }
@@ -60,6 +63,15 @@ mod tests {
     }
 
     fn judged(ticket: Option<i64>, hash: Option<[u8; 32]>, state: State) -> Result<Decision, Refused> {
+        judged_for(Some(MINE), ticket, hash, state)
+    }
+
+    fn judged_for(
+        mine: Option<i64>,
+        ticket: Option<i64>,
+        hash: Option<[u8; 32]>,
+        state: State,
+    ) -> Result<Decision, Refused> {
         let tickets = ticket.into_iter().collect();
         let verdicts = match state {
             State::Open => Verdicts { open: tickets, ..Verdicts::default() },
@@ -67,7 +79,7 @@ mod tests {
             State::RolledBack => Verdicts { rolled_back: tickets, ..Verdicts::default() },
         };
         let row = Existing { id: Uuid::nil(), ticket, content_hash: hash.map(Vec::from) };
-        decide(&row, MINE, &HASH, &verdicts)
+        decide(&row, mine, &HASH, &verdicts)
     }
 
     #[test]
@@ -96,6 +108,21 @@ mod tests {
     fn another_ticket_that_committed_counts_as_resolved() {
         assert_eq!(judged(Some(OTHER), Some(HASH), State::Committed).unwrap(), Decision::Duplicate);
         assert!(matches!(judged(Some(OTHER), Some([8; 32]), State::Committed), Err(Refused::Conflict(_))));
+    }
+
+    #[test]
+    fn to_a_request_without_a_ticket_every_ticket_is_another_one() {
+        let judged = |ticket, hash, state| judged_for(None, ticket, Some(hash), state);
+        for committed in [judged(None, HASH, State::Open), judged(Some(MINE), HASH, State::Committed)] {
+            assert_eq!(committed.unwrap(), Decision::Duplicate);
+        }
+        for other in [judged(None, [8; 32], State::Open), judged(Some(MINE), [8; 32], State::Committed)] {
+            assert!(matches!(other, Err(Refused::Conflict(_))));
+        }
+        for hash in [HASH, [8; 32]] {
+            assert!(matches!(judged(Some(MINE), hash, State::Open), Err(Refused::Contended(_))));
+            assert_eq!(judged(Some(MINE), hash, State::RolledBack).unwrap(), Decision::Replace(MINE));
+        }
     }
 
     #[test]
