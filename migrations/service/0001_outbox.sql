@@ -65,6 +65,7 @@ CREATE TABLE holdfast.event_outbox (
     claimed_by         text,
     -- Raised by each claim and each re-stage; a stamp that does not match it changes nothing.
     claim_generation   bigint NOT NULL DEFAULT 0,
+    -- Claims in a row that ended without an outcome. From the second on the row is claimed alone; the seventh parks it.
     lone_claims        integer NOT NULL DEFAULT 0,
     -- Not NULL means unresolved, and nothing else does.
     ticket             bigint,
@@ -102,7 +103,16 @@ CREATE INDEX event_outbox_unresolved_key ON holdfast.event_outbox (ordering_key,
 CREATE INDEX event_outbox_fresh ON holdfast.event_outbox (seq)
     WHERE admitted_at IS NULL AND ticket IS NULL AND hold_operation_id IS NULL AND parked_at IS NULL
       AND published_at IS NULL;
-CREATE INDEX event_outbox_backing_off ON holdfast.event_outbox (next_attempt_at) WHERE next_attempt_at IS NOT NULL;
+CREATE INDEX event_outbox_backing_off ON holdfast.event_outbox (next_attempt_at)
+    WHERE next_attempt_at IS NOT NULL AND lone_claims < 2;
+-- Rows that are claimed alone, since their claims ended without an outcome twice or more. Never fresh, always with a time.
+CREATE INDEX event_outbox_lone ON holdfast.event_outbox (next_attempt_at)
+    WHERE next_attempt_at IS NOT NULL AND lone_claims >= 2;
+-- Rows that no queue took: one a type has a time, its probe; the others wait at infinity for the probe's success.
+CREATE INDEX event_outbox_unroutable ON holdfast.event_outbox (event_type, next_attempt_at)
+    WHERE unroutable AND published_at IS NULL AND parked_at IS NULL;
+-- What an operator is shown.
+CREATE INDEX event_outbox_parked ON holdfast.event_outbox (seq) WHERE parked_at IS NOT NULL AND published_at IS NULL;
 -- A key's line of deliverable rows.
 CREATE INDEX event_outbox_line ON holdfast.event_outbox (ordering_key, seq)
     WHERE ticket IS NULL AND hold_operation_id IS NULL AND published_at IS NULL;

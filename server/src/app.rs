@@ -101,6 +101,7 @@ pub async fn start(config: Config) -> anyhow::Result<Running> {
         let mut drain = drain::Options::new(name.clone(), instance.clone());
         drain.unroutable_accept = service.unroutable == Unroutable::Accept;
         drain.unroutable_blocks = service.unroutable_blocks;
+        drain.parked_blocks = service.parked_blocks;
         let handle = wiring.service(
             name,
             service.database_url.expose(),

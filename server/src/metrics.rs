@@ -11,6 +11,7 @@ pub struct Metrics {
     staged: IntCounterVec,
     refused: IntCounterVec,
     discarded: IntCounterVec,
+    parked: IntCounterVec,
     published: IntCounterVec,
     publish_failures: IntCounterVec,
     unroutable: IntCounterVec,
@@ -35,6 +36,7 @@ pub struct ServiceMetrics {
     staged: IntCounterVec,
     refused: IntCounterVec,
     discarded: IntCounterVec,
+    parked: IntCounterVec,
     publish_failures: IntCounterVec,
     /// Events stamped as published: confirmed and routed, or unroutable where the service accepts that.
     pub published: IntCounter,
@@ -101,6 +103,12 @@ impl Metrics {
                 "Followers found waiting for nobody; zero unless there is a bug.",
                 &["service"],
             )?,
+            parked: counter(
+                r,
+                "parked_total",
+                "Events set aside for an operator, by reason.",
+                &["service", "reason"],
+            )?,
             tickets_swept: counter(r, "tickets_swept_total", "Ticket rows deleted.", &["service"])?,
             unresolved_oldest_age: gauge(
                 r,
@@ -129,6 +137,7 @@ impl Metrics {
             staged: self.staged.clone(),
             refused: self.refused.clone(),
             discarded: self.discarded.clone(),
+            parked: self.parked.clone(),
             publish_failures: self.publish_failures.clone(),
             published: self.published.with_label_values(label),
             unroutable: self.unroutable.with_label_values(label),
@@ -172,6 +181,11 @@ impl ServiceMetrics {
     /// Counts rows that left unpublished. `reason`: as in `holdfast.outbox_tally`.
     pub fn discarded(&self, reason: &str, rows: u64) {
         self.discarded.with_label_values(&[self.service.as_str(), reason]).inc_by(rows);
+    }
+
+    /// Counts a row set aside for an operator. `reason`: `unsendable`, `unclaimable`, `crashes`.
+    pub fn parked(&self, reason: &str) {
+        self.parked.with_label_values(&[self.service.as_str(), reason]).inc();
     }
 
     /// Counts a publish without confirm. `outcome`: `nacked`, `returned`, `timed_out`, `refused`.

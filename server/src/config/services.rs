@@ -24,6 +24,9 @@ pub struct Service {
     /// Whether such an event holds later ones of its key back.
     #[serde(default = "yes")]
     pub unroutable_blocks: bool,
+    /// Whether a parked event holds later ones of its key back.
+    #[serde(default = "yes")]
+    pub parked_blocks: bool,
 }
 
 /// What to do about an event that no queue takes.

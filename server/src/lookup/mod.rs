@@ -97,7 +97,7 @@ impl Event {
             State::Published => "The broker confirmed it and routed it to a queue.",
             State::Pending if self.set_aside => "Waits behind an earlier event of its ordering key.",
             State::Pending if self.unroutable => {
-                "No queue is bound to the events exchange for its type; it is tried again at the next attempt's time."
+                "No queue is bound to the events exchange for its type; one event of the type is tried again, and all when it is taken."
             }
             State::Pending if self.backing_off == Some(true) => {
                 "The last attempt failed; it is tried again at the next attempt's time."

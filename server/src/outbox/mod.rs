@@ -18,9 +18,12 @@
 //! ```
 //! Only *fresh* rows and back-offs that are due lie in the claim's path. A pass, under the service's advisory lock, takes
 //! them by `seq`: those it may send now it claims; those that wait behind an earlier row of their key it sets aside
-//! (`admitted_at`), out of the path, until that row ends and gives them back. Design, section 4; `docs/decisions.md`.
+//! (`admitted_at`), out of the path, until that row ends and gives them back. Out of it, too, are rows that are claimed alone
+//! (their claims ended twice without an outcome) and *parked* ones: no broker could carry them, or they kept killing their
+//! publishers. Design, section 4; `docs/decisions.md`.
 
 pub mod drain;
+pub mod parked;
 mod resolvable;
 mod sql;
 pub mod stage;

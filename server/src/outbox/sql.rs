@@ -1,7 +1,10 @@
 //! All SQL that names `holdfast.event_outbox` for staging, resolving and draining. One function a file of `queries/`.
 
+use std::time::Duration;
+
 use sqlx::PgConnection;
 use time::OffsetDateTime;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::db;
@@ -35,8 +38,13 @@ queries! {
     CLAIM = "claim",
     OPEN_CLAIM = "open_claim",
     CLOSE_CLAIMS = "close_claims",
-    PUT_OFF = "put_off",
+    LONE = "lone",
+    LONE_WAITS = "lone_waits",
+    PARK = "park",
+    PARK_UNCLAIMABLE = "park_unclaimable",
     STAMP = "stamp",
+    RELEASE = "release",
+    PROBE = "probe",
     FAIL = "fail",
     GIVE_BACK = "give_back",
     SKIPPED = "skipped",
@@ -50,7 +58,7 @@ const DRAIN_LOCK: i32 = 1;
 /// The tally is spread so that transactions of several connections seldom wait for each other's row.
 const TALLY_SLOTS: i32 = 16;
 
-fn tally_slot() -> i32 {
+pub(super) fn tally_slot() -> i32 {
     rand::random_range(0..TALLY_SLOTS)
 }
 
@@ -167,6 +175,13 @@ pub(super) async fn flush(conn: &mut PgConnection) -> Result<(), db::Error> {
 
 // --- draining -------------------------------------------------------------------------------------------------------
 
+/// Which waiting rows hold the later ones of their key back.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Blocks {
+    pub unroutable: bool,
+    pub parked: bool,
+}
+
 pub(super) async fn work_waits(conn: &mut PgConnection, lease_seconds: f64) -> Result<bool, db::Error> {
     Ok(sqlx::query_scalar(WORK_WAITS).bind(lease_seconds).fetch_one(conn).await?)
 }
@@ -175,12 +190,37 @@ pub(super) async fn try_drain_lock(conn: &mut PgConnection) -> Result<bool, db::
     Ok(sqlx::query_scalar(LOCK).bind(LOCK_CLASS).bind(DRAIN_LOCK).fetch_one(conn).await?)
 }
 
-/// Keys of the rows healed; a keyless row counts as `None`.
-pub(super) async fn heal(
-    conn: &mut PgConnection,
-    lease_seconds: f64,
-) -> Result<Vec<Option<String>>, db::Error> {
-    Ok(sqlx::query_scalar(HEAL).bind(lease_seconds).fetch_all(conn).await?)
+/// A row that may have been set aside.
+#[derive(Debug, sqlx::FromRow)]
+pub(super) struct Parking {
+    pub id: Uuid,
+    pub key: Option<String>,
+    /// Set aside for an operator, and why.
+    pub parked: bool,
+    pub reason: String,
+    /// Rows of its key behind it, at most 1,000.
+    pub behind: i64,
+}
+
+/// How long an outcome or an operator's verb waits for the drain lock: a lock time-out would abort the work itself.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Takes the drain lock, tried again and again for a second; tells whether it is held.
+pub(super) async fn lock_patiently(conn: &mut PgConnection) -> Result<bool, db::Error> {
+    let until = Instant::now() + LOCK_PATIENCE;
+    loop {
+        if try_drain_lock(conn).await? {
+            return Ok(true);
+        }
+        if Instant::now() >= until {
+            return Ok(false);
+        }
+        tokio::time::sleep(Duration::from_millis(rand::random_range(2..=10))).await;
+    }
+}
+
+pub(super) async fn heal(conn: &mut PgConnection, lease_seconds: f64) -> Result<Vec<Parking>, db::Error> {
+    Ok(sqlx::query_as(HEAL).bind(lease_seconds).fetch_all(conn).await?)
 }
 
 /// Removes the batches that [`heal`] has emptied.
@@ -208,7 +248,7 @@ pub(super) async fn promote(
     conn: &mut PgConnection,
     keys: &[String],
     per_key: i64,
-    unroutable_blocks: bool,
+    blocks: Blocks,
 ) -> Result<u64, db::Error> {
     if keys.is_empty() {
         return Ok(0);
@@ -216,17 +256,15 @@ pub(super) async fn promote(
     Ok(sqlx::query(PROMOTE)
         .bind(keys)
         .bind(per_key)
-        .bind(unroutable_blocks)
+        .bind(blocks.unroutable)
+        .bind(blocks.parked)
         .execute(conn)
         .await?
         .rows_affected())
 }
 
-pub(super) async fn stranded(
-    conn: &mut PgConnection,
-    unroutable_blocks: bool,
-) -> Result<Vec<String>, db::Error> {
-    Ok(sqlx::query_scalar(STRANDED).bind(unroutable_blocks).fetch_all(conn).await?)
+pub(super) async fn stranded(conn: &mut PgConnection, blocks: Blocks) -> Result<Vec<String>, db::Error> {
+    Ok(sqlx::query_scalar(STRANDED).bind(blocks.unroutable).bind(blocks.parked).fetch_all(conn).await?)
 }
 
 /// One line of `see.sql`: a row that may be taken, or a free ticket that must be decided first.
@@ -270,15 +308,16 @@ pub(super) async fn claim(
     ids: &[Uuid],
     committed: &[i64],
     claimed_by: &str,
-    unroutable_blocks: bool,
+    blocks: Blocks,
     earlier_committed: &[i64],
 ) -> Result<Vec<Claimed>, db::Error> {
     Ok(sqlx::query_as(CLAIM)
         .bind(ids)
         .bind(committed)
         .bind(claimed_by)
-        .bind(unroutable_blocks)
+        .bind(blocks.unroutable)
         .bind(earlier_committed)
+        .bind(blocks.parked)
         .fetch_all(conn)
         .await?)
 }
@@ -298,9 +337,33 @@ pub(super) async fn close_claims(conn: &mut PgConnection, batches: &[i64]) -> Re
     Ok(())
 }
 
-/// A row that the database cannot hand over waits; tells whether it was still there to be put off.
-pub(super) async fn put_off(conn: &mut PgConnection, id: Uuid, error: &str) -> Result<bool, db::Error> {
-    Ok(sqlx::query(PUT_OFF).bind(id).bind(error).execute(conn).await?.rows_affected() > 0)
+/// The next row that must be claimed alone.
+pub(super) async fn lone(conn: &mut PgConnection) -> Result<Option<Uuid>, db::Error> {
+    Ok(sqlx::query_scalar(LONE).fetch_optional(conn).await?)
+}
+
+pub(super) async fn lone_waits(conn: &mut PgConnection) -> Result<bool, db::Error> {
+    Ok(sqlx::query_scalar(LONE_WAITS).fetch_one(conn).await?)
+}
+
+/// Parks claimed rows; as [`stamp`].
+pub(super) async fn park(
+    conn: &mut PgConnection,
+    ids: &[Uuid],
+    generations: &[i64],
+    reasons: &[String],
+    locked: bool,
+) -> Result<Vec<Parking>, db::Error> {
+    Ok(sqlx::query_as(PARK).bind(ids).bind(generations).bind(reasons).bind(locked).fetch_all(conn).await?)
+}
+
+/// Parks a row that the database cannot hand over; `None` if it was not there to be parked.
+pub(super) async fn park_unclaimable(
+    conn: &mut PgConnection,
+    id: Uuid,
+    error: &str,
+) -> Result<Option<Parking>, db::Error> {
+    Ok(sqlx::query_as(PARK_UNCLAIMABLE).bind(id).bind(error).fetch_optional(conn).await?)
 }
 
 /// A row whose claim a settle has ended.
@@ -310,13 +373,32 @@ pub(super) struct Ended {
     pub key: Option<String>,
 }
 
+/// A row that was stamped.
+#[derive(Debug, sqlx::FromRow)]
+pub(super) struct Stamped {
+    pub id: Uuid,
+    pub key: Option<String>,
+    /// Its type, if others of it wait because no queue took them.
+    pub waiting: Option<String>,
+}
+
+/// Rows of these types need not wait for a queue any more, at most `most` a type; tells how many.
+pub(super) async fn release(conn: &mut PgConnection, types: &[String], most: i64) -> Result<u64, db::Error> {
+    Ok(sqlx::query(RELEASE).bind(types).bind(most).execute(conn).await?.rows_affected())
+}
+
+/// Gives each type that waits for a queue and has no probe a new one.
+pub(super) async fn probe(conn: &mut PgConnection) -> Result<u64, db::Error> {
+    Ok(sqlx::query(PROBE).execute(conn).await?.rows_affected())
+}
+
 /// The rows stamped; those missing are outdated by a newer claim, or [`skipped`].
 pub(super) async fn stamp(
     conn: &mut PgConnection,
     ids: &[Uuid],
     generations: &[i64],
     locked: bool,
-) -> Result<Vec<Ended>, db::Error> {
+) -> Result<Vec<Stamped>, db::Error> {
     Ok(sqlx::query_as(STAMP).bind(ids).bind(generations).bind(locked).fetch_all(conn).await?)
 }
 

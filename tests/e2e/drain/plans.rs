@@ -24,6 +24,8 @@ async fn outbox(unclaimable: i64) -> Database {
              {insert}, admitted_at, next_attempt_at)
                  SELECT 'order.placed', '{{}}', 'off-' || n, now(), now() + interval '1 hour' {from};
              {insert}, admitted_at) SELECT 'order.placed', '{{}}', 'off-' || n % 20, now() {from};
+             {insert}, admitted_at, next_attempt_at, lone_claims)
+                 SELECT 'order.placed', '{{}}', 'lone-' || n, now(), now() + interval '1 hour', 2 {from};
              {insert}, hold_operation_id, hold_generation) SELECT 'order.placed', '{{}}', 'held', 'op', 1 {from};
              {insert}) SELECT 'order.placed', '{{}}', 'live-' || n FROM generate_series(1, 10) AS n;"
         ))
@@ -96,17 +98,23 @@ async fn the_hot_statements_use_their_partial_indexes() {
         ("see", "(ARRAY[1, 2]::bigint[], 500, 256)".to_owned(), "event_outbox_unresolved_key"),
         (
             "claim",
-            format!("({live}, ARRAY[]::bigint[], 'me', true, ARRAY[1, 2]::bigint[])"),
+            format!("({live}, ARRAY[]::bigint[], 'me', true, ARRAY[1, 2]::bigint[], true)"),
             "event_outbox_line",
         ),
-        ("claim", format!("({live}, ARRAY[]::bigint[], 'me', true, ARRAY[1, 2]::bigint[])"), "outbox_claim"),
+        (
+            "claim",
+            format!("({live}, ARRAY[]::bigint[], 'me', true, ARRAY[1, 2]::bigint[], true)"),
+            "outbox_claim",
+        ),
         ("work_waits", "(60)".to_owned(), "event_outbox_fresh"),
         ("work_waits", "(60)".to_owned(), "event_outbox_ended"),
         ("heal", "(60)".to_owned(), "outbox_claim"),
         ("heal", "(60)".to_owned(), "event_outbox_pkey"),
         ("close_lapsed", "(60)".to_owned(), "event_outbox_pkey"),
         ("settle_ended", "(1000)".to_owned(), "event_outbox_ended"),
-        ("promote", "(ARRAY['off-1', 'live-1'], 128, true)".to_owned(), "event_outbox_line"),
+        ("lone", String::new(), "event_outbox_lone"),
+        ("lone_waits", String::new(), "event_outbox_lone"),
+        ("promote", "(ARRAY['off-1', 'live-1'], 128, true, true)".to_owned(), "event_outbox_line"),
         ("stamp", format!("({live}, {generations}, true)"), "event_outbox_pkey"),
         ("undecided", "(NULL, 256)".to_owned(), "event_outbox_unresolved"),
     ] {
@@ -132,7 +140,7 @@ async fn a_claim_and_an_idle_poll_cost_the_same_among_100_and_among_5000_rows_th
         let (plan, touched) = explain(
             &mut connection,
             "claim",
-            &format!("({live}, ARRAY[]::bigint[], 'me', true, ARRAY[1, 2]::bigint[])"),
+            &format!("({live}, ARRAY[]::bigint[], 'me', true, ARRAY[1, 2]::bigint[], true)"),
         )
         .await;
         assert_eq!(plan["Actual Rows"].as_f64(), Some(10.0), "{plan:#}");
@@ -170,6 +178,7 @@ async fn a_claim_changes_no_index_of_the_outbox() {
         .bind("me")
         .bind(true)
         .bind(Vec::<i64>::new())
+        .bind(true)
         .fetch_all(&mut *tx)
         .await
         .unwrap();

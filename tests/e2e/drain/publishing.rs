@@ -56,6 +56,7 @@ async fn an_event_without_trace_context_has_no_trace_headers() {
 async fn an_event_type_of_300_bytes_put_in_by_sql_neither_panics_nor_stops_others() {
     let scene = Scene::start().await;
     let monster = put(&scene.database, &"x".repeat(300), None, &[]).await;
+    scene.logs.expect("an event is parked");
     let failed = row_is(&scene.database, &monster, "refused", |row| row.attempts > 0).await;
     assert!(failed.error.contains("255 bytes"), "{failed:?}");
 
@@ -115,27 +116,6 @@ async fn a_look_up_answers_for_rows_with_times_that_no_calendar_has() {
     }
 
     scene.end(3).await;
-}
-
-#[tokio::test]
-async fn a_row_that_no_claim_can_compute_with_is_put_off_and_stops_nobody() {
-    let scene = Scene::start().await;
-    scene.logs.expect("cannot be drained");
-    scene.logs.expect("cannot hand this row over");
-    let odd = put(&scene.database, "order.odd", None, &[("claim_generation", "9223372036854775807")]).await;
-    let mut good = Vec::new();
-    for _ in 0..5 {
-        good.push(put(&scene.database, "order.placed", None, &[]).await);
-    }
-    good.push(scene.commit(&event("order.placed")).await);
-
-    scene.consumer.wait_for_ids(&good, LONG).await;
-
-    let waiting = row_is(&scene.database, &odd, "put off", |row| row.backing_off).await;
-    assert!(!waiting.published && waiting.error.contains("22003"), "{waiting:?}");
-    // It stays pending for ever; taken out, so that the scene can settle.
-    scene.database.run(&format!("DELETE FROM holdfast.event_outbox WHERE id = '{odd}'")).await;
-    scene.end(6).await;
 }
 
 #[tokio::test]

@@ -11,8 +11,12 @@ use holdfast_tests::{
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use uuid::Uuid;
 
-const LISTS: [(&str, &[(&str, &str)]); 3] =
-    [("outbox", outbox::QUERIES), ("tickets", tickets::QUERIES), ("lookup", lookup::QUERIES)];
+const LISTS: [(&str, &[(&str, &str)]); 4] = [
+    ("outbox", outbox::QUERIES),
+    ("outbox/parked", outbox::parked::QUERIES),
+    ("tickets", tickets::QUERIES),
+    ("lookup", lookup::QUERIES),
+];
 
 #[tokio::test]
 async fn every_statement_of_the_server_prepares_against_the_migrated_schema() {
@@ -21,7 +25,7 @@ async fn every_statement_of_the_server_prepares_against_the_migrated_schema() {
     for (module, queries) in LISTS {
         for (name, sql) in queries {
             let prepared =
-                connection.execute(AssertSqlSafe(format!("PREPARE {module}_{name} AS {sql}"))).await;
+                connection.execute(AssertSqlSafe(format!("PREPARE \"{module}/{name}\" AS {sql}"))).await;
             assert!(prepared.is_ok(), "{module}/{name}.sql: {prepared:?}");
         }
     }
@@ -32,14 +36,7 @@ async fn every_statement_of_the_server_prepares_against_the_migrated_schema() {
 fn every_sql_file_of_the_server_is_in_a_list() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../server/src");
     let mut files = BTreeSet::new();
-    for feature in std::fs::read_dir(&source).unwrap() {
-        let feature = feature.unwrap();
-        let Ok(queries) = std::fs::read_dir(feature.path().join("queries")) else { continue };
-        for file in queries {
-            let name = file.unwrap().file_name().into_string().unwrap();
-            files.insert(format!("{}/{name}", feature.file_name().to_string_lossy()));
-        }
-    }
+    collect(&source, &source, &mut files);
 
     let listed: BTreeSet<String> = LISTS
         .iter()
@@ -47,6 +44,19 @@ fn every_sql_file_of_the_server_is_in_a_list() {
         .collect();
 
     assert_eq!(files, listed);
+}
+
+/// Every `FEATURE/queries/NAME.sql` below `folder`, as `FEATURE/NAME.sql`.
+fn collect(source: &Path, folder: &Path, files: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect(source, &path, files);
+        } else if path.extension().is_some_and(|extension| extension == "sql") {
+            let name = path.strip_prefix(source).unwrap().to_str().unwrap().replace("queries/", "");
+            files.insert(name);
+        }
+    }
 }
 
 #[tokio::test]

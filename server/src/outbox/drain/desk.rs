@@ -12,6 +12,7 @@ use tracing::{debug, error, info, warn};
 
 use super::flight::{Done, Flight};
 use super::hints::Schedule;
+use super::lone::{Next, Turn};
 use super::losses::Losses;
 use super::{Hint, Shared, pass, settle};
 use crate::backoff::Backoff;
@@ -41,6 +42,8 @@ pub(super) struct Desk<P> {
     next_sweep: Instant,
     next_settle: Instant,
     losses: Losses,
+    /// Whose turn it is: ordinary rows', or one that must be claimed alone.
+    turn: Turn,
     pass_failures: u32,
     /// Most rows of a claim: halved while the database refuses, down to the one row that is at fault.
     claim_at_most: usize,
@@ -94,6 +97,7 @@ impl<P: Publisher> Desk<P> {
             next_sweep: now + sweep,
             next_settle: now,
             losses: Losses::default(),
+            turn: Turn::default(),
             pass_failures: 0,
             claim_at_most: usize::MAX,
             settle_failures: 0,
@@ -134,9 +138,14 @@ impl<P: Publisher> Desk<P> {
             }
             return;
         }
-        if self.can_claim() && (self.want_pass || !due.is_empty()) {
+        let next = self.turn.next(self.flight.unsettled(), self.want_pass);
+        let wanted = self.want_pass || !due.is_empty() || next == Next::Alone;
+        if self.can_claim() && next != Next::Wait && wanted {
+            let alone = next == Next::Alone;
             let order = pass::Order {
-                tickets: due,
+                // Who flies alone has no company: the resolver decides these.
+                tickets: if alone { Vec::new() } else { due.clone() },
+                alone,
                 rows: self.room().min(self.shared.options.batch).min(self.claim_at_most),
                 only_tickets: !self.want_pass,
                 housekeeping: self.housekeeping,
@@ -145,8 +154,14 @@ impl<P: Publisher> Desk<P> {
             if order.sweep {
                 self.next_sweep = now + self.shared.options.sweep;
             }
-            self.want_pass = false;
+            if alone {
+                self.schedule.forget(&due);
+                self.resolver.ask(due);
+            } else {
+                self.want_pass = false;
+            }
             self.housekeeping = false;
+            self.turn.begins(next);
             self.passing = Some(guarded(pass::run(self.shared.clone(), order)));
         } else if !due.is_empty() {
             self.schedule.forget(&due);
@@ -205,7 +220,7 @@ impl<P: Publisher> Desk<P> {
                 self.settle_failures = 0;
                 self.settle_at_most = self.settle_at_most.saturating_mul(2);
                 self.flight.settled(&settled.written);
-                self.want_pass |= report.promoted > 0 || report.given_back > 0;
+                self.want_pass |= report.promoted > 0 || report.released > 0 || report.given_back > 0;
                 self.housekeeping |= !report.locked;
                 self.want_pass |= !report.locked;
                 if !settled.left.is_empty() {
@@ -265,6 +280,9 @@ impl<P: Publisher> Desk<P> {
                 self.recovered();
                 self.schedule.forget(&report.decided);
                 self.schedule.open(now, &report.undecided);
+                if let Some(due) = report.lone_waits {
+                    self.turn.seen(due);
+                }
                 self.want_pass |= report.more;
                 if report.more {
                     // A decided ticket may have more rows than the pass took along.
@@ -315,7 +333,8 @@ impl<P: Publisher> Desk<P> {
         if self.passing.is_none() {
             at = self.schedule.next().map_or(at, |next| at.min(next.max(self.not_before)));
             // Foul weather and a full window end by events of their own.
-            if self.want_pass && self.can_claim() {
+            let next = self.turn.next(self.flight.unsettled(), self.want_pass);
+            if (self.want_pass || self.turn.is_due()) && next != Next::Wait && self.can_claim() {
                 at = at.min(self.not_before);
             }
         }

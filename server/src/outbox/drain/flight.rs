@@ -39,10 +39,19 @@ pub(super) struct Done {
 pub(super) enum End {
     /// Confirmed and routed (or unroutable, and the service accepts that).
     Published,
+    /// No broker could carry it.
+    Parked { reason: String },
     /// An attempt failed.
     Failed { error: String, unroutable: bool },
     /// Never sent, or its fate is unknown through no fault of its own.
     GivenBack { lost: bool },
+}
+
+impl End {
+    /// Why no broker could carry it, if so.
+    pub(super) fn parked(&self) -> Option<String> {
+        if let Self::Parked { reason } = self { Some(reason.clone()) } else { None }
+    }
 }
 
 impl Done {
@@ -235,7 +244,7 @@ impl<P: Publisher> Wire<P> {
             }
             Outcome::Unsendable(reason) => {
                 self.metrics.publish_failure("refused");
-                End::Failed { error: format!("no broker could carry it: {reason}"), unroutable: false }
+                End::Parked { reason: format!("no broker could carry it: {reason}") }
             }
         };
         done(batch, &row, end)

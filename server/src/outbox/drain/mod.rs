@@ -12,7 +12,9 @@
 mod desk;
 mod flight;
 mod hints;
+mod lone;
 mod losses;
+mod parking;
 mod pass;
 mod settle;
 
@@ -23,6 +25,7 @@ use tokio::sync::{Mutex, Notify, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::sql::Blocks;
 use crate::backoff::Backoff;
 use crate::broker::Publisher;
 use crate::db::Pool;
@@ -54,6 +57,8 @@ pub struct Options {
     pub unroutable_accept: bool,
     /// Whether an unroutable event holds later ones of its key back.
     pub unroutable_blocks: bool,
+    /// Whether a parked event holds later ones of its key back.
+    pub parked_blocks: bool,
     /// Waits after a refusal or time-out.
     pub retry: Backoff,
     /// Waits after a return.
@@ -81,12 +86,19 @@ impl Options {
             batch_bytes: 8 * 1024 * 1024,
             unroutable_accept: false,
             unroutable_blocks: true,
+            parked_blocks: true,
             retry: Backoff { base: Duration::from_secs(1), cap: Duration::from_secs(60) },
             unroutable_retry: Backoff { base: Duration::from_secs(1), cap: Duration::from_secs(900) },
             stop_grace: Duration::from_secs(20),
             limit: Duration::from_secs(25),
             sweep: Duration::from_secs(60),
         }
+    }
+}
+
+impl Options {
+    pub(super) fn blocks(&self) -> Blocks {
+        Blocks { unroutable: self.unroutable_blocks, parked: self.parked_blocks }
     }
 }
 

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use holdfast_proto::envelope::MAX_ENVELOPE_BYTES;
 use tokio::time::Instant;
-use tracing::error;
 use uuid::Uuid;
 
 use super::super::sql::{self, Claimed};
-use super::Shared;
+use super::parking::{self, Cause};
+use super::{Shared, lone};
 use crate::db::{self, Begin, Kind, Tx};
 use crate::tickets::{self, Verdicts};
 
@@ -31,6 +31,8 @@ pub(super) struct Order {
     pub housekeeping: bool,
     /// Look for missed promotions.
     pub sweep: bool,
+    /// Claim one row of those that must be alone, and no other.
+    pub alone: bool,
 }
 
 /// A claimed batch.
@@ -61,6 +63,8 @@ pub(super) struct Report {
     pub undecided: Vec<i64>,
     /// There may be more to claim right now.
     pub more: bool,
+    /// Whether a row waits to be claimed alone, where that was looked at.
+    pub lone_waits: Option<bool>,
 }
 
 /// Followers given back at once for a key: sent one by one, so a chain much longer than what a lease can send is waste.
@@ -93,12 +97,13 @@ pub(super) async fn run(shared: Arc<Shared>, order: Order) -> Result<Report, db:
         Ok(done) => done,
         Err(error) => {
             if let Some(id) = suspect.filter(|_| refuses_a_row(&error)) {
-                db::within(shared.options.limit, put_off(&shared, id, &error)).await?;
+                db::within(shared.options.limit, parking::suspect(&shared, id, &error)).await?;
             }
             return Err(error);
         }
     };
-    shared.metrics.lease_heals.inc_by(counted.healed);
+    shared.metrics.lease_heals.inc_by(counted.healed.len() as u64 + counted.strays);
+    parking::announce(&shared, Cause::Crashes, &counted.healed);
     shared.metrics.missed_promotions.inc_by(counted.missed);
     shared.metrics.discarded("rolled_back", counted.discarded);
     Ok(report)
@@ -109,28 +114,11 @@ pub(super) fn refuses_a_row(error: &db::Error) -> bool {
     error.kind == Kind::Refused
 }
 
-/// The row that was alone in a claim that failed is put off. Not now if the lock is taken: the next pass fails on it again.
-async fn put_off(shared: &Shared, id: Uuid, cause: &db::Error) -> Result<(), db::Error> {
-    let mut tx = shared.pool.begin(Begin::Durable).await?;
-    let work = async {
-        Ok(sql::try_drain_lock(tx.conn()).await? && sql::put_off(tx.conn(), id, &cause.to_string()).await?)
-    }
-    .await;
-    if tx.finish(work).await? {
-        error!(
-            service.name = %shared.options.service,
-            event.id = %id,
-            error = %cause,
-            "the database cannot hand this row over; it is put off"
-        );
-    }
-    Ok(())
-}
-
 /// Facts that count only once the transaction is committed.
 #[derive(Debug, Default)]
 struct Counted {
-    healed: u64,
+    healed: Vec<sql::Parking>,
+    strays: u64,
     missed: u64,
     discarded: u64,
 }
@@ -153,6 +141,7 @@ async fn work(
         decided: Vec::new(),
         undecided: order.tickets.clone(),
         more: false,
+        lone_waits: None,
     };
     report.locked = sql::try_drain_lock(tx.conn()).await?;
     if !report.locked {
@@ -160,20 +149,36 @@ async fn work(
     }
     if order.housekeeping {
         let lease = options.lease.as_secs_f64();
-        let mut healed = sql::heal(tx.conn(), lease).await?;
+        let healed = sql::heal(tx.conn(), lease).await?;
         sql::close_lapsed(tx.conn(), lease).await?;
+        let mut keys: Vec<Option<String>> = healed.iter().map(|row| row.key.clone()).collect();
         if order.sweep {
-            healed.extend(sql::heal_strays(tx.conn(), lease).await?);
+            let strays = sql::heal_strays(tx.conn(), lease).await?;
+            counted.strays = strays.len() as u64;
+            keys.extend(strays);
         }
-        counted.healed = healed.len() as u64;
         let ended = sql::settle_ended(tx.conn(), ENDED_PER_PASS).await?;
         report.more |= ended.len() as i64 == ENDED_PER_PASS;
-        let keys: Vec<String> = healed.into_iter().chain(ended).flatten().collect();
-        sql::promote(tx.conn(), &keys, PROMOTE_PER_KEY, options.unroutable_blocks).await?;
+        let keys: Vec<String> = keys.into_iter().chain(ended).flatten().collect();
+        sql::promote(tx.conn(), &keys, PROMOTE_PER_KEY, options.blocks()).await?;
+        counted.healed = healed;
     }
     if order.sweep {
-        let keys = sql::stranded(tx.conn(), options.unroutable_blocks).await?;
-        counted.missed = sql::promote(tx.conn(), &keys, PROMOTE_PER_KEY, options.unroutable_blocks).await?;
+        let keys = sql::stranded(tx.conn(), options.blocks()).await?;
+        counted.missed = sql::promote(tx.conn(), &keys, PROMOTE_PER_KEY, options.blocks()).await?;
+    }
+    if order.sweep {
+        sql::probe(tx.conn()).await?;
+    }
+    if order.alone {
+        let claimed = lone::claim(tx, shared, suspect).await?;
+        report.batch = open(tx, shared, claimed).await?;
+    }
+    if order.alone || order.housekeeping {
+        report.lone_waits = Some(sql::lone_waits(tx.conn()).await?);
+    }
+    if order.alone {
+        return Ok((report, counted));
     }
     let verdicts = tickets::ask(tx.conn(), &order.tickets).await?;
     if order.only_tickets && verdicts.none_decided() {
@@ -236,7 +241,7 @@ async fn claim(
         &ids,
         &verdicts.committed,
         &shared.options.instance,
-        shared.options.unroutable_blocks,
+        shared.options.blocks(),
         &earlier.committed,
     )
     .await?;
@@ -245,15 +250,21 @@ async fn claim(
         // What did not fit of a ticket's rows is deliverable from now on, not only when the resolver comes by.
         sql::keep(tx.conn(), &verdicts.committed).await?;
     }
-    let mut rows: Vec<Claimed> = answered.into_iter().filter(|row| row.goes).collect();
-    if !rows.is_empty() {
-        rows.sort_unstable_by_key(|row| row.seq);
-        let ids: Vec<Uuid> = rows.iter().map(|row| row.id).collect();
-        let keys: Vec<&str> = rows.iter().map(|row| row.ordering_key.as_deref().unwrap_or("")).collect();
-        let id = sql::open_claim(tx.conn(), &shared.options.instance, &ids, &keys).await?;
-        report.batch = Some(Batch { id, rows });
-    }
+    report.batch = open(tx, shared, answered).await?;
     Ok(())
+}
+
+/// Enters what was claimed as a batch, if anything was.
+async fn open(tx: &mut Tx, shared: &Shared, answered: Vec<Claimed>) -> Result<Option<Batch>, db::Error> {
+    let mut rows: Vec<Claimed> = answered.into_iter().filter(|row| row.goes).collect();
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    rows.sort_unstable_by_key(|row| row.seq);
+    let ids: Vec<Uuid> = rows.iter().map(|row| row.id).collect();
+    let keys: Vec<&str> = rows.iter().map(|row| row.ordering_key.as_deref().unwrap_or("")).collect();
+    let id = sql::open_claim(tx.conn(), &shared.options.instance, &ids, &keys).await?;
+    Ok(Some(Batch { id, rows }))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,19 +1,18 @@
-//! Writes down how claimed rows ended: stamps, failures and give-backs, in one transaction.
+//! Writes down how claimed rows ended: stamps, failures, parkings and give-backs, in one transaction.
 //!
 //! Rows of a key end under the service's lock, taken before any row lock and polled for at most a second (a lock time-out
 //! would abort the stamp itself). With it, the followers of the fronts that ended are given back in a later statement.
 //! Without it the outcome goes through all the same and the front stays on the list of ended ones for the next pass. Rows
 //! without a key have no followers and need no lock. A row that a stranger has locked waits; its neighbours do not.
 
-use std::collections::HashSet;
-use std::time::Duration;
+use std::collections::{BTreeSet, HashSet};
 
-use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::super::sql;
 use super::Shared;
 use super::flight::{Done, End};
+use super::parking::{self, Cause};
 use super::pass::PROMOTE_PER_KEY;
 use crate::db::{self, Begin, Tx};
 
@@ -25,12 +24,16 @@ pub(super) struct Report {
     pub published: u64,
     pub given_back: u64,
     pub promoted: u64,
+    /// Rows that need not wait for a queue any more.
+    pub released: u64,
     pub stale: u64,
     /// Rows that somebody else has locked: still to be settled.
     pub skipped: HashSet<Uuid>,
+    parked: Vec<sql::Parking>,
 }
 
-const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+/// Rows of a type that are due at once when one of it was routed; their successes release the next.
+const RELEASED_PER_TYPE: i64 = 1_000;
 
 /// What a settle is asked to do besides.
 #[derive(Debug)]
@@ -54,6 +57,7 @@ pub(super) async fn run(shared: &Shared, batch: &[Done], order: &Order) -> Resul
     .await?;
     shared.metrics.published.inc_by(report.published);
     shared.metrics.given_back.inc_by(report.given_back);
+    parking::announce(shared, Cause::Unsendable, &report.parked);
     if order.first {
         shared.metrics.stale_stamps.inc_by(report.stale);
     }
@@ -67,7 +71,7 @@ async fn work(
     order: &Order,
     keyed: bool,
 ) -> Result<Report, db::Error> {
-    let locked = !keyed || lock_patiently(tx).await?;
+    let locked = !keyed || sql::lock_patiently(tx.conn()).await?;
     let mut report = Report { locked, ..Report::default() };
     let mut keys: Vec<String> = Vec::new();
 
@@ -75,6 +79,12 @@ async fn work(
     if !stamps.ids.is_empty() {
         let stamped = sql::stamp(tx.conn(), &stamps.ids, &stamps.generations, locked).await?;
         report.published = stamped.len() as u64;
+        let types: BTreeSet<String> = stamped.iter().filter_map(|row| row.waiting.clone()).collect();
+        let stamped = stamped.into_iter().map(|row| sql::Ended { id: row.id, key: row.key }).collect();
+        if !types.is_empty() {
+            let types: Vec<String> = types.into_iter().collect();
+            report.released = sql::release(tx.conn(), &types, RELEASED_PER_TYPE).await?;
+        }
         stamps.account(tx, stamped, false, &mut report, &mut keys).await?;
     }
     let (failed, failures) = failures(shared, batch);
@@ -88,6 +98,15 @@ async fn work(
         report.given_back = written.len() as u64;
         given.account(tx, written, true, &mut report, &mut keys).await?;
     }
+    let unsendable = Rows::of(batch, |end| matches!(end, End::Parked { .. }));
+    if !unsendable.ids.is_empty() {
+        let reasons: Vec<String> = batch.iter().filter_map(|done| done.end.parked()).collect();
+        let (ids, generations) = (&unsendable.ids, &unsendable.generations);
+        report.parked = sql::park(tx.conn(), ids, generations, &reasons, locked).await?;
+        let written =
+            report.parked.iter().map(|row| sql::Ended { id: row.id, key: row.key.clone() }).collect();
+        unsendable.account(tx, written, true, &mut report, &mut keys).await?;
+    }
     let ended: Vec<i64> = order
         .ending
         .iter()
@@ -98,8 +117,7 @@ async fn work(
         sql::close_claims(tx.conn(), &ended).await?;
     }
     if locked && !keys.is_empty() {
-        report.promoted =
-            sql::promote(tx.conn(), &keys, PROMOTE_PER_KEY, shared.options.unroutable_blocks).await?;
+        report.promoted = sql::promote(tx.conn(), &keys, PROMOTE_PER_KEY, shared.options.blocks()).await?;
     }
     Ok(report)
 }
@@ -138,19 +156,6 @@ impl Rows {
         }
         keys.extend(written.into_iter().filter_map(|row| row.key).filter(|key| !key.is_empty()));
         Ok(())
-    }
-}
-
-async fn lock_patiently(tx: &mut Tx) -> Result<bool, db::Error> {
-    let until = Instant::now() + LOCK_PATIENCE;
-    loop {
-        if sql::try_drain_lock(tx.conn()).await? {
-            return Ok(true);
-        }
-        if Instant::now() >= until {
-            return Ok(false);
-        }
-        tokio::time::sleep(Duration::from_millis(rand::random_range(2..=10))).await;
     }
 }
 

@@ -7,7 +7,7 @@
 -- over two lists of a thousand takes longer than everything else.
 -- $1: ids locked by see.sql in this transaction. $2: committed tickets. $3: who claims. $4: whether an unroutable row holds
 -- its key back. $5: committed tickets of earlier rows; such a row still names its ticket only if somebody else has it locked,
--- and holds its key back all the same.
+-- and holds its key back all the same. $6: whether a parked row holds its key back.
 WITH candidate AS MATERIALIZED (
     SELECT o.id, o.seq, o.ordering_key AS key
     FROM unnest($1::uuid[]) AS wanted (id) JOIN holdfast.event_outbox AS o ON o.id = wanted.id
@@ -30,7 +30,7 @@ WITH candidate AS MATERIALIZED (
                (SELECT b.seq FROM holdfast.event_outbox AS b
                 WHERE b.ordering_key = line.key AND b.ticket IS NULL AND b.hold_operation_id IS NULL
                   AND b.published_at IS NULL AND b.id <> ALL ($1::uuid[])
-                  AND ($4 OR NOT (b.unroutable AND b.next_attempt_at IS NOT NULL))
+                  AND ($4 OR NOT (b.unroutable AND b.next_attempt_at IS NOT NULL)) AND ($6 OR b.parked_at IS NULL)
                 ORDER BY b.seq LIMIT 1),
                (SELECT min(b.seq) FROM holdfast.event_outbox AS b
                 WHERE b.ordering_key = line.key AND b.ticket = ANY ($5::bigint[])

@@ -14,7 +14,8 @@ WITH head AS MATERIALIZED (
        OR head.claimed_at > now() + $1::float8 * interval '1 second'
 )
 UPDATE holdfast.event_outbox AS o
-SET claimed_at = NULL, claimed_by = NULL, admitted_at = NULL, is_head = false
+SET claimed_at = NULL, claimed_by = NULL, is_head = false,
+    admitted_at = CASE WHEN o.lone_claims >= 2 THEN now() END, next_attempt_at = CASE WHEN o.lone_claims >= 2 THEN now() END
 -- Not a join: nothing tells the planner how few these are, and it would read the whole table.
 WHERE o.id = ANY (ARRAY(SELECT id FROM stray))
   AND num_nonnulls(o.claimed_at) = 1 AND num_nonnulls(o.published_at) = 0

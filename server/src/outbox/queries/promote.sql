@@ -1,6 +1,7 @@
 -- Gives back the followers at the front of each key: the key's run of set-aside rows from its lowest deliverable row on,
 -- at most $2 a key, up to the first row that is not a plain follower. Nothing while a row of the key is in flight: its end
--- looks again. Only under the service's lock, in a later statement. $3: whether an unroutable row holds its key back.
+-- looks again. Only under the service's lock, in a later statement. $3: whether an unroutable row holds its key back; $4: whether
+-- a parked one does. A row that must be claimed alone is not made fresh, but due.
 WITH asked AS MATERIALIZED (
     SELECT DISTINCT k AS key FROM unnest($1::text[]) AS k WHERE k <> ''
 ), open AS MATERIALIZED (
@@ -20,7 +21,7 @@ WITH asked AS MATERIALIZED (
               FROM holdfast.event_outbox AS o
               WHERE o.ordering_key = keys.key AND o.ticket IS NULL AND o.hold_operation_id IS NULL
                 AND o.published_at IS NULL
-                AND ($3 OR NOT (o.unroutable AND o.next_attempt_at IS NOT NULL))
+                AND ($3 OR NOT (o.unroutable AND o.next_attempt_at IS NOT NULL)) AND ($4 OR o.parked_at IS NULL)
               ORDER BY o.seq LIMIT $2) AS front
     ) AS line
     WHERE line.aside
@@ -30,7 +31,9 @@ WITH asked AS MATERIALIZED (
     -- A row that a stranger has locked must not fail the stamp of its front, or a whole pass: the sweep finds it later.
     ORDER BY o.id FOR UPDATE OF o SKIP LOCKED
 )
-UPDATE holdfast.event_outbox AS o SET admitted_at = NULL
+UPDATE holdfast.event_outbox AS o
+SET admitted_at = CASE WHEN o.lone_claims >= 2 THEN o.admitted_at END,
+    next_attempt_at = CASE WHEN o.lone_claims >= 2 THEN now() END
 FROM locked
 WHERE o.id = locked.id AND num_nonnulls(o.admitted_at) = 1
   AND num_nonnulls(o.claimed_at, o.next_attempt_at, o.parked_at, o.published_at) = 0

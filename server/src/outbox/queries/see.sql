@@ -14,7 +14,7 @@ WITH fresh AS MATERIALIZED (
     SELECT id, seq, ordering_key, pg_column_size(envelope) AS size,
            pg_column_compression(envelope) IS NOT NULL AS compressed
     FROM holdfast.event_outbox
-    WHERE next_attempt_at <= now() AND admitted_at IS NOT NULL
+    WHERE next_attempt_at <= now() AND lone_claims < 2 AND admitted_at IS NOT NULL
       AND num_nonnulls(published_at, ticket, hold_operation_id, parked_at, claimed_at) = 0
     ORDER BY next_attempt_at LIMIT $2 FOR UPDATE SKIP LOCKED
 ), hinted AS MATERIALIZED (

@@ -1,5 +1,6 @@
 -- The minute's sweep: keys whose lowest deliverable row was set aside and waits for nobody, because a promotion was missed.
--- Walks the index of set-aside rows, one entry a key. $1: whether an unroutable row holds its key back.
+-- Walks the index of set-aside rows, one entry a key. $1: whether an unroutable row holds its key back; $2: whether a parked one
+-- does.
 WITH RECURSIVE aside AS (
     (SELECT ordering_key AS key FROM holdfast.event_outbox
      WHERE ordering_key > '' AND admitted_at IS NOT NULL AND next_attempt_at IS NULL AND parked_at IS NULL
@@ -15,7 +16,7 @@ WITH RECURSIVE aside AS (
 SELECT aside.key FROM aside CROSS JOIN LATERAL (
     SELECT o.admitted_at, o.next_attempt_at, o.parked_at FROM holdfast.event_outbox AS o
     WHERE o.ordering_key = aside.key AND o.ticket IS NULL AND o.hold_operation_id IS NULL AND o.published_at IS NULL
-      AND ($1 OR NOT (o.unroutable AND o.next_attempt_at IS NOT NULL))
+      AND ($1 OR NOT (o.unroutable AND o.next_attempt_at IS NOT NULL)) AND ($2 OR o.parked_at IS NULL)
     ORDER BY o.seq LIMIT 1
 ) AS front
 WHERE aside.key IS NOT NULL

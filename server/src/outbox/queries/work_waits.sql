@@ -2,7 +2,10 @@
 SELECT EXISTS (SELECT 1 FROM holdfast.event_outbox
                WHERE admitted_at IS NULL AND ticket IS NULL AND hold_operation_id IS NULL AND parked_at IS NULL
                  AND published_at IS NULL AND num_nonnulls(claimed_at) = 0)
-    OR EXISTS (SELECT 1 FROM holdfast.event_outbox WHERE next_attempt_at <= now() AND num_nonnulls(published_at) = 0)
+    OR EXISTS (SELECT 1 FROM holdfast.event_outbox
+               WHERE next_attempt_at <= now() AND lone_claims < 2 AND num_nonnulls(published_at) = 0)
+    OR EXISTS (SELECT 1 FROM holdfast.event_outbox
+               WHERE next_attempt_at <= now() AND lone_claims >= 2 AND num_nonnulls(published_at) = 0)
     OR EXISTS (SELECT 1 FROM holdfast.outbox_claim
                WHERE claimed_at < now() - $1::float8 * interval '1 second'
                   OR claimed_at > now() + $1::float8 * interval '1 second')
