@@ -188,7 +188,7 @@ impl ServiceMetrics {
         self.parked.with_label_values(&[self.service.as_str(), reason]).inc();
     }
 
-    /// Counts a publish without confirm. `outcome`: `nacked`, `returned`, `timed_out`, `refused`.
+    /// Counts a publish without confirm. `outcome`: `nacked`, `returned`, `timed_out`, `refused`, `unsendable`.
     pub fn publish_failure(&self, outcome: &str) {
         self.publish_failures.with_label_values(&[self.service.as_str(), outcome]).inc();
     }

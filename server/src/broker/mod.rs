@@ -4,6 +4,7 @@
 //! towards the broker ends by a time-out; the connection is rebuilt for as long as the server runs. Does not: retry a
 //! publish, or know rows. Consuming will use a connection of its own. Design, section 4; pitfalls, "RabbitMQ and lapin".
 
+mod careful;
 mod link;
 mod publisher;
 mod returns;
@@ -57,6 +58,8 @@ pub enum Outcome {
     Nacked,
     /// No confirm in time, on a connection that seemed to work.
     TimedOut,
+    /// The broker closed the channel over this message, alone on it. Holds the broker's words.
+    Refused(String),
     /// No client can put this message on the wire (a routing key over 255 bytes). Holds the reason.
     Unsendable(&'static str),
     /// The connection or channel went, or the broker is blocked: the fate is unknown, and not the message's fault.

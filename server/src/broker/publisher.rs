@@ -1,5 +1,6 @@
 //! The real [`Publisher`]: one channel in confirm mode, rebuilt when it dies.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use tokio::sync::{Mutex, oneshot, watch};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+use super::careful::Careful;
 use super::link::LinkError;
 use super::wire::{Letter, Wire};
 use super::{Link, Outcome, Outgoing, Publisher, Weather};
@@ -23,6 +25,7 @@ pub struct AmqpPublisher {
     link: Link,
     slot: Mutex<Slot>,
     given_up: AtomicUsize,
+    careful: Arc<Careful>,
     confirm_timeout: Duration,
 }
 
@@ -36,7 +39,8 @@ struct Slot {
 impl AmqpPublisher {
     /// `confirm_timeout` bounds a publish and the wait for its confirm together.
     pub fn new(link: Link, confirm_timeout: Duration) -> Self {
-        Self { link, slot: Mutex::new(Slot::default()), given_up: AtomicUsize::new(0), confirm_timeout }
+        let (slot, given_up, careful) = (Mutex::default(), AtomicUsize::new(0), Arc::default());
+        Self { link, slot, given_up, careful, confirm_timeout }
     }
 
     async fn wire(&self) -> Option<Wire> {
@@ -54,7 +58,7 @@ impl AmqpPublisher {
         }
         match self.link.confirm_channel().await {
             Ok(channel) => {
-                let wire = Wire::open(channel, self.link.exchange());
+                let wire = Wire::open(channel, self.link.exchange(), self.careful.clone());
                 *slot = Slot { wire: Some(wire.clone()), ..Slot::default() };
                 self.given_up.store(0, Ordering::Relaxed);
                 Some(wire)
@@ -81,11 +85,17 @@ impl Publisher for AmqpPublisher {
             Ok(dressed) => dressed,
             Err(reason) => return Outcome::Unsendable(reason),
         };
+        let started = Instant::now();
+        // At most half of the time: the confirm needs the rest, and the lease counts on the sum.
+        let Ok(turn) = tokio::time::timeout(self.confirm_timeout / 2, self.careful.turn()).await else {
+            return Outcome::Lost;
+        };
+        let limit = self.confirm_timeout.saturating_sub(started.elapsed());
         // Without a channel nothing was sent: that is never the message's fault, however long it took to find out.
         let Some(wire) = self.wire().await else { return Outcome::Lost };
         let (answer, answered) = oneshot::channel();
         wire.send(Letter { id: message.message_id, routing_key, properties, body: message.body, answer });
-        match tokio::time::timeout(self.confirm_timeout, answered).await {
+        let outcome = match tokio::time::timeout(limit, answered).await {
             Ok(answered) => answered.unwrap_or(Outcome::Lost),
             // A blocked or dying connection confirms nothing; that is not the message's fault either.
             Err(_) if *self.link.weather().borrow() != Weather::Fair => Outcome::Lost,
@@ -93,7 +103,14 @@ impl Publisher for AmqpPublisher {
                 self.given_up.fetch_add(1, Ordering::Relaxed);
                 Outcome::TimedOut
             }
+        };
+        if turn.is_some() && outcome != Outcome::Lost {
+            self.careful.judged();
         }
+        if outcome == Outcome::Confirmed {
+            self.careful.confirmed();
+        }
+        outcome
     }
 
     fn weather(&self) -> watch::Receiver<Weather> {

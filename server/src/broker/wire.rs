@@ -3,7 +3,10 @@
 //! Both in one task, because a confirm is judged together with all others that have completed ([`Returns`]), and because the
 //! library draws a delivery tag and queues the frame under two different locks: two tasks on one channel could swap tags and
 //! take each other's confirms. Never publish on this channel from anywhere else. The task ends with its channel, or when
-//! nobody can publish any more; who still waits then is told that the message is lost.
+//! nobody can publish any more; who still waits then is told that the message is lost, unless the broker closed the channel
+//! over it ([`Careful`]).
+
+use std::sync::Arc;
 
 use futures::StreamExt;
 use futures::future::FutureExt;
@@ -15,6 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::debug;
 
 use super::Outcome;
+use super::careful::Careful;
 use super::returns::{Landed, Returns};
 
 /// A message dressed for the wire.
@@ -35,9 +39,9 @@ pub(super) struct Wire {
 
 impl Wire {
     /// Takes over a channel that is in confirm mode.
-    pub(super) fn open(channel: Channel, exchange: ShortString) -> Self {
+    pub(super) fn open(channel: Channel, exchange: ShortString, careful: Arc<Careful>) -> Self {
         let (letters, inbox) = mpsc::unbounded_channel();
-        tokio::spawn(run(channel.clone(), exchange, inbox));
+        tokio::spawn(run(channel.clone(), exchange, inbox, careful));
         Self { letters, channel }
     }
 
@@ -53,7 +57,22 @@ impl Wire {
     }
 }
 
-async fn run(channel: Channel, exchange: ShortString, mut inbox: mpsc::UnboundedReceiver<Letter>) {
+/// How a letter's time on the wire ended.
+enum Landing {
+    Confirmed(Landed<oneshot::Sender<Outcome>>),
+    /// With its channel. `error`: the broker's, if it closed the channel over one of its letters.
+    Fell {
+        answer: oneshot::Sender<Outcome>,
+        error: Option<String>,
+    },
+}
+
+async fn run(
+    channel: Channel,
+    exchange: ShortString,
+    mut inbox: mpsc::UnboundedReceiver<Letter>,
+    careful: Arc<Careful>,
+) {
     let mut flying = FuturesUnordered::new();
     let mut returns = Returns::default();
     loop {
@@ -71,9 +90,28 @@ async fn run(channel: Channel, exchange: ShortString, mut inbox: mpsc::Unbounded
         while let Some(Some(more)) = flying.next().now_or_never() {
             landed.push(more);
         }
-        for (answer, outcome) in returns.judge(landed.into_iter().flatten().collect()) {
+        let mut confirmed = Vec::new();
+        let mut fallen = Vec::new();
+        for landing in landed {
+            match landing {
+                Landing::Confirmed(landed) => confirmed.push(landed),
+                Landing::Fell { answer, error } => fallen.extend(error.map(|error| (answer, error))),
+            }
+        }
+        for (answer, outcome) in returns.judge(confirmed) {
             // Who no longer waits has given the message up; its row is settled otherwise.
             let _ = answer.send(outcome);
+        }
+        if let Some((_, error)) = fallen.first() {
+            // All that was on the wire fell at once; what is still flying was on its way there.
+            let open = fallen.len() + flying.len();
+            careful.fell(open, error);
+            if open == 1 {
+                for (answer, error) in fallen {
+                    let _ = answer.send(Outcome::Refused(error));
+                }
+            }
+            return;
         }
         if !channel.status().connected() {
             return;
@@ -81,12 +119,8 @@ async fn run(channel: Channel, exchange: ShortString, mut inbox: mpsc::Unbounded
     }
 }
 
-/// From the wire to the confirm. `None`: lost with the channel.
-async fn fly(
-    channel: Channel,
-    exchange: ShortString,
-    letter: Letter,
-) -> Option<Landed<oneshot::Sender<Outcome>>> {
+/// From the wire to the confirm.
+async fn fly(channel: Channel, exchange: ShortString, letter: Letter) -> Landing {
     let Letter { id, routing_key, properties, body, answer } = letter;
     let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
     let sent = channel.basic_publish(exchange, routing_key, options, body.as_bytes(), properties).await;
@@ -98,15 +132,27 @@ async fn fly(
         Ok(Confirmation::Ack(back)) => (true, back),
         Ok(Confirmation::Nack(back)) => (false, back),
         // A channel without confirm mode tells nothing; ours always has it.
-        Ok(Confirmation::NotRequested) => return None,
+        Ok(Confirmation::NotRequested) => return Landing::Fell { answer, error: None },
         Err(error) => {
             debug!(%error, "publish lost with its channel");
-            return None;
+            return Landing::Fell { answer, error: over_a_letter(&error) };
         }
     };
     let carried = back.map(|back| {
         let returned = back.properties.message_id().as_ref().map(ToString::to_string).unwrap_or_default();
         (returned, format!("{} {}", back.reply_code, back.reply_text))
     });
-    Some(Landed { id, acked, carried, answer })
+    Landing::Confirmed(Landed { id, acked, carried, answer })
+}
+
+/// Whether the broker closed the channel (and not the connection) over a letter, and in which words. A missing exchange is no
+/// letter's fault: the next channel looks after it.
+fn over_a_letter(error: &lapin::Error) -> Option<String> {
+    const NOT_FOUND: u16 = 404;
+    match error.kind() {
+        lapin::ErrorKind::ProtocolError(told) if error.is_amqp_soft_error() && told.get_id() != NOT_FOUND => {
+            Some(format!("{} {}", told.get_id(), told.get_message()))
+        }
+        _ => None,
+    }
 }

@@ -14,6 +14,7 @@ mod plans;
 mod probing;
 mod publishing;
 mod random;
+mod refused;
 mod stopping;
 mod stopping_in_time;
 mod takeover;

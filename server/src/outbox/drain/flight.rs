@@ -242,8 +242,12 @@ impl<P: Publisher> Wire<P> {
                 self.metrics.publish_failure("timed_out");
                 End::Failed { error: "no confirm in time".into(), unroutable: false }
             }
-            Outcome::Unsendable(reason) => {
+            Outcome::Refused(words) => {
                 self.metrics.publish_failure("refused");
+                End::Failed { error: storable(&format!("the broker refused it: {words}")), unroutable: false }
+            }
+            Outcome::Unsendable(reason) => {
+                self.metrics.publish_failure("unsendable");
                 End::Parked { reason: format!("no broker could carry it: {reason}") }
             }
         };
