@@ -6,10 +6,12 @@
 //! Design, sections 3 and 13.
 
 mod error;
+mod listener;
 pub mod migrate;
 mod pool;
 mod tx;
 
 pub use error::{Error, Kind};
+pub use listener::Listener;
 pub use pool::{Options, Pool};
 pub use tx::{Begin, Read, Tx, within};

@@ -6,10 +6,13 @@
 //! fail-over; the next borrower gets a new one.
 
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::ConnectOptions;
+use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::{ConnectOptions, Connection, Postgres};
+use tokio::sync::Mutex;
 
 use super::{Begin, Error, Kind, Read, Tx};
 
@@ -18,7 +21,7 @@ use super::{Begin, Error, Kind, Read, Tx};
 pub struct Options {
     /// `postgres://user@host:port/database`.
     pub url: String,
-    /// Most connections this pool opens. At least 2: staging must not wait for the drain.
+    /// Most connections this pool opens. A unit of work uses one and never waits for a second while it has it.
     pub max_connections: u32,
     /// How long to wait for a free connection, connecting included. Keep it below the RPC deadline.
     pub acquire_timeout: Duration,
@@ -28,6 +31,20 @@ pub struct Options {
 #[derive(Clone, Debug)]
 pub struct Pool {
     inner: PgPool,
+    /// Held by whoever asks why no connection comes; the others need not ask at the same time.
+    asking: Arc<Mutex<()>>,
+}
+
+/// How long to wait for the reason why no connection came; comes on top of the time that was waited for one.
+const REASON_PATIENCE: Duration = Duration::from_secs(1);
+
+/// What all connections of ours have in common.
+pub(super) fn connect_options(url: &str) -> Result<PgConnectOptions, Error> {
+    Ok(PgConnectOptions::from_str(url)?
+        // Nothing a server notices is worth a line of ours.
+        .options([("client_min_messages", "error")])
+        // Statements and their times are metrics; their text could carry what must not be logged.
+        .disable_statement_logging())
 }
 
 impl Pool {
@@ -36,12 +53,7 @@ impl Pool {
     /// # Errors
     /// The URL cannot be parsed.
     pub fn new(options: &Options) -> Result<Self, Error> {
-        let connect = PgConnectOptions::from_str(&options.url)?
-            .application_name("holdfast")
-            // Nothing a server notices is worth a line of ours.
-            .options([("client_min_messages", "error")])
-            // Statements and their times are metrics; their text could carry what must not be logged.
-            .disable_statement_logging();
+        let connect = connect_options(&options.url)?.application_name("holdfast");
         let inner = PgPoolOptions::new()
             .max_connections(options.max_connections)
             .acquire_timeout(options.acquire_timeout)
@@ -50,7 +62,7 @@ impl Pool {
             // A ping before each loan is a round trip; a dead connection shows at the first statement just as well.
             .test_before_acquire(false)
             .connect_lazy_with(connect);
-        Ok(Self { inner })
+        Ok(Self { inner, asking: Arc::default() })
     }
 
     /// Begins a transaction of the given kind.
@@ -63,7 +75,7 @@ impl Pool {
     pub async fn begin(&self, kind: Begin) -> Result<Tx, Error> {
         let mut stale = self.inner.options().get_max_connections();
         loop {
-            match Tx::begin(self.inner.acquire().await?, kind).await {
+            match Tx::begin(self.acquire().await?, kind).await {
                 Err(error) if stale > 0 && worth_another(&error) => stale -= 1,
                 begun => return begun,
             }
@@ -75,7 +87,41 @@ impl Pool {
     /// # Errors
     /// No connection in time.
     pub async fn read(&self) -> Result<Read, Error> {
-        Ok(Read::new(self.inner.acquire().await?))
+        Ok(Read::new(self.acquire().await?))
+    }
+
+    /// A connection, or why there is none: a refused or starved connect is tried again until the time is over, and only
+    /// "it took too long" would be left of it.
+    async fn acquire(&self) -> Result<PoolConnection<Postgres>, Error> {
+        match self.inner.acquire().await {
+            Err(sqlx::Error::PoolTimedOut) => Err(self.why_none().await),
+            acquired => Ok(acquired?),
+        }
+    }
+
+    async fn why_none(&self) -> Error {
+        let timed_out = Error::from(sqlx::Error::PoolTimedOut);
+        // With all of them open and lent there is nothing to ask.
+        if self.inner.size() >= self.inner.options().get_max_connections() {
+            return timed_out;
+        }
+        let Ok(_asking) = self.asking.try_lock() else { return timed_out };
+        let options = self.inner.connect_options();
+        match tokio::time::timeout(REASON_PATIENCE, options.connect()).await {
+            Ok(Err(error)) => Error::from(error),
+            Ok(Ok(conn)) => {
+                // It works now; the next one who asks will get one. Not waited for: it may not even answer a farewell.
+                let _ = tokio::time::timeout(REASON_PATIENCE, conn.close()).await;
+                timed_out
+            }
+            Err(_) => timed_out,
+        }
+    }
+
+    /// Whether one may be kept for a reader that comes each second: a return costs a round trip, as much as what he reads.
+    /// With fewer than three it would be missed.
+    pub fn spares_one(&self) -> bool {
+        self.inner.options().get_max_connections() >= 3
     }
 
     /// Connections open now.

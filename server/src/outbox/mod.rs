@@ -20,10 +20,11 @@
 //! them by `seq`: those it may send now it claims; those that wait behind an earlier row of their key it sets aside
 //! (`admitted_at`), out of the path, until that row ends and gives them back. Design, section 4; `docs/decisions.md`.
 
+pub mod announced;
 pub mod drain;
 mod resolvable;
 mod sql;
 pub mod stage;
 
-pub use resolvable::OutboxRows;
+pub use resolvable::{Looks, OutboxRows};
 pub use sql::QUERIES;

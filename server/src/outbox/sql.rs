@@ -24,6 +24,7 @@ queries! {
     REPLACE_ROLLED_BACK = "replace_rolled_back",
     NOW = "now",
     WORK_WAITS = "work_waits",
+    ANNOUNCES = "announces",
     LOCK = "lock",
     HEAL = "heal",
     CLOSE_LAPSED = "close_lapsed",
@@ -160,8 +161,30 @@ pub(super) async fn now(conn: &mut PgConnection) -> Result<OffsetDateTime, db::E
 
 // --- draining -------------------------------------------------------------------------------------------------------
 
-pub(super) async fn work_waits(conn: &mut PgConnection, lease_seconds: f64) -> Result<bool, db::Error> {
-    Ok(sqlx::query_scalar(WORK_WAITS).bind(lease_seconds).fetch_one(conn).await?)
+/// Whether new events announce themselves.
+pub(super) async fn announces(conn: &mut PgConnection) -> Result<bool, db::Error> {
+    Ok(sqlx::query_scalar::<_, Option<bool>>(ANNOUNCES).fetch_one(conn).await?.unwrap_or(false))
+}
+
+/// What there is to do.
+#[derive(Debug, sqlx::FromRow)]
+pub(super) struct Waiting {
+    standby: bool,
+    /// The first tickets that undecided rows name.
+    pub tickets: Vec<i64>,
+    /// Whether a pass would find something.
+    pub work: bool,
+}
+
+/// A standby answers like a primary without work, for ever; so it is no answer.
+pub(super) async fn work_waits(
+    conn: &mut PgConnection,
+    lease_seconds: f64,
+    tickets: i64,
+) -> Result<Waiting, db::Error> {
+    let waiting: Waiting =
+        sqlx::query_as(WORK_WAITS).bind(lease_seconds).bind(tickets).fetch_one(conn).await?;
+    if waiting.standby { Err(db::Error::standby()) } else { Ok(waiting) }
 }
 
 pub(super) async fn try_drain_lock(conn: &mut PgConnection) -> Result<bool, db::Error> {
