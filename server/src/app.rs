@@ -103,6 +103,7 @@ pub async fn start(config: Config) -> anyhow::Result<Running> {
         let place = Place {
             url: service.database_url.expose(),
             max_connections: service.max_connections,
+            prepared_statements: service.prepared_statements,
             listen: service.listens_at().map(Secret::expose),
         };
         let handle = wiring.service(name, place, drain, &stop, &tasks)?;
@@ -111,8 +112,12 @@ pub async fn start(config: Config) -> anyhow::Result<Running> {
     }
     let own = drain::Options::new(envelope::BUILT_IN_SERVICE.into(), instance.clone());
     let control = &config.control;
-    let place =
-        Place { url: control.database_url.expose(), max_connections: control.max_connections, listen: None };
+    let place = Place {
+        url: control.database_url.expose(),
+        max_connections: control.max_connections,
+        prepared_statements: true,
+        listen: None,
+    };
     let own = wiring.service(envelope::BUILT_IN_SERVICE, place, own, &stop, &tasks)?;
     pools.push(own.pool);
 
@@ -143,6 +148,7 @@ fn start_link(config: &Config, metrics: &Metrics, stop: &Stop, tasks: &Tasks) ->
 struct Place<'a> {
     url: &'a str,
     max_connections: u32,
+    prepared_statements: bool,
     /// Where to listen for announcements, if at all.
     listen: Option<&'a str>,
 }
@@ -168,6 +174,7 @@ impl Wiring<'_> {
         let pool = Pool::new(&db::Options {
             url: place.url.to_owned(),
             max_connections: place.max_connections,
+            prepared_statements: place.prepared_statements,
             acquire_timeout: Duration::from_secs(5),
         })
         .with_context(|| format!("services.{name}.database_url"))?;

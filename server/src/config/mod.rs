@@ -304,6 +304,14 @@ mod tests {
     }
 
     #[test]
+    fn listening_through_a_pooler_is_refused() {
+        let pooled = format!("{GOOD}\nprepared_statements = false\nwake = \"notify\"");
+        let text = Config::parse(&pooled).unwrap_err().to_string();
+        assert!(text.contains("services.orders.listen_url") && text.contains("pooler"), "{text}");
+        assert!(Config::parse(&format!("{pooled}\nlisten_url = \"postgres://h@db/orders\"")).is_ok());
+    }
+
+    #[test]
     fn every_problem_is_listed_at_once() {
         let bad = GOOD
             .replace("[control]", "listen = \"0.0.0.0:1\"\n[drain]\nbatch = 0\n[control]")

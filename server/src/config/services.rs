@@ -28,6 +28,10 @@ pub struct Service {
     /// How events that were put in by SQL are noticed. `holdfast migrate` switches their announcement on or off accordingly.
     #[serde(default)]
     pub wake: Wake,
+    /// Whether statements are prepared by name. `false` behind a pooler that lends connections by the transaction (pgbouncer
+    /// with `pool_mode = transaction`).
+    #[serde(default = "yes")]
+    pub prepared_statements: bool,
     /// Where to listen for announcements, if not at `database_url`.
     #[serde(default)]
     pub listen_url: Option<Secret>,
@@ -113,6 +117,12 @@ pub(super) fn check(services: &BTreeMap<String, Service>, control: &Control, err
             );
         }
         database(format!("{field}.database_url"), &service.database_url, errors);
+        if service.wake == Wake::Notify && !service.prepared_statements && service.listen_url.is_none() {
+            errors.push(
+                &format!("{field}.listen_url"),
+                "must name the database itself: LISTEN does not work through a transaction-mode pooler",
+            );
+        }
         if service.listen_url.as_ref().is_some_and(|url| parse(url.expose()).is_none()) {
             errors.push(&format!("{field}.listen_url"), NO_DATABASE_URL);
         }

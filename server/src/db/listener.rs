@@ -28,7 +28,9 @@ impl Listener {
         keepalive: Duration,
         patience: Duration,
     ) -> Result<Self, Error> {
-        let options = pool::connect_options(url)?.application_name("holdfast listener");
+        let options = pool::connect_options(url)?
+            .application_name("holdfast listener")
+            .options([("client_min_messages", "error")]);
         // The library listens on a pool's connection. This pool has one, which is never handed to anybody else.
         let own = PgPoolOptions::new()
             .max_connections(1)

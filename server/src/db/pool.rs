@@ -9,12 +9,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
-use sqlx::{ConnectOptions, Connection, Postgres};
+use sqlx::{ConnectOptions, Connection};
 use tokio::sync::Mutex;
 
-use super::{Begin, Error, Kind, Read, Tx};
+use super::{Begin, Conn, Error, Kind, Read, Tx};
 
 /// How to reach one database.
 #[derive(Clone)]
@@ -23,6 +22,8 @@ pub struct Options {
     pub url: String,
     /// Most connections this pool opens. A unit of work uses one and never waits for a second while it has it.
     pub max_connections: u32,
+    /// Whether statements are prepared by name. Not behind a pooler that lends connections by the transaction.
+    pub prepared_statements: bool,
     /// How long to wait for a free connection, connecting included. Keep it below the RPC deadline.
     pub acquire_timeout: Duration,
 }
@@ -31,6 +32,8 @@ pub struct Options {
 #[derive(Clone, Debug)]
 pub struct Pool {
     inner: PgPool,
+    /// Whether statements are prepared by name.
+    named: bool,
     /// Held by whoever asks why no connection comes; the others need not ask at the same time.
     asking: Arc<Mutex<()>>,
 }
@@ -40,11 +43,8 @@ const REASON_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What all connections of ours have in common.
 pub(super) fn connect_options(url: &str) -> Result<PgConnectOptions, Error> {
-    Ok(PgConnectOptions::from_str(url)?
-        // Nothing a server notices is worth a line of ours.
-        .options([("client_min_messages", "error")])
-        // Statements and their times are metrics; their text could carry what must not be logged.
-        .disable_statement_logging())
+    // Statements and their times are metrics; their text could carry what must not be logged.
+    Ok(PgConnectOptions::from_str(url)?.disable_statement_logging())
 }
 
 impl Pool {
@@ -53,7 +53,13 @@ impl Pool {
     /// # Errors
     /// The URL cannot be parsed.
     pub fn new(options: &Options) -> Result<Self, Error> {
-        let connect = connect_options(&options.url)?.application_name("holdfast");
+        let mut connect = connect_options(&options.url)?.application_name("holdfast");
+        if options.prepared_statements {
+            // Nothing a server notices is worth a line of ours. (A pooler refuses connections with options of their own.)
+            connect = connect.options([("client_min_messages", "error")]);
+        } else {
+            connect = connect.statement_cache_capacity(0);
+        }
         let inner = PgPoolOptions::new()
             .max_connections(options.max_connections)
             .acquire_timeout(options.acquire_timeout)
@@ -62,7 +68,7 @@ impl Pool {
             // A ping before each loan is a round trip; a dead connection shows at the first statement just as well.
             .test_before_acquire(false)
             .connect_lazy_with(connect);
-        Ok(Self { inner, asking: Arc::default() })
+        Ok(Self { inner, named: options.prepared_statements, asking: Arc::default() })
     }
 
     /// Begins a transaction of the given kind.
@@ -87,15 +93,15 @@ impl Pool {
     /// # Errors
     /// No connection in time.
     pub async fn read(&self) -> Result<Read, Error> {
-        Ok(Read::new(self.acquire().await?))
+        Read::begin(self.acquire().await?).await
     }
 
     /// A connection, or why there is none: a refused or starved connect is tried again until the time is over, and only
     /// "it took too long" would be left of it.
-    async fn acquire(&self) -> Result<PoolConnection<Postgres>, Error> {
+    async fn acquire(&self) -> Result<Conn, Error> {
         match self.inner.acquire().await {
             Err(sqlx::Error::PoolTimedOut) => Err(self.why_none().await),
-            acquired => Ok(acquired?),
+            acquired => Ok(Conn::lent(acquired?, self.named)),
         }
     }
 
@@ -119,9 +125,9 @@ impl Pool {
     }
 
     /// Whether one may be kept for a reader that comes each second: a return costs a round trip, as much as what he reads.
-    /// With fewer than three it would be missed.
+    /// With fewer than three it would be missed; behind a pooler it would be a transaction that stays open.
     pub fn spares_one(&self) -> bool {
-        self.inner.options().get_max_connections() >= 3
+        self.named && self.inner.options().get_max_connections() >= 3
     }
 
     /// Connections open now.

@@ -108,7 +108,7 @@ impl Announced {
         let announces = db::within(self.options.patience * 2, async {
             let mut read = self.pool.read().await?;
             let answer = sql::announces(read.conn()).await;
-            read.finish(answer)
+            read.finish(answer).await
         })
         .await?;
         if !announces && !self.said_silent {

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use sqlx::PgConnection;
 use tokio::sync::watch;
 
 use super::sql;
@@ -35,7 +34,7 @@ impl OutboxRows {
 impl Resolvable for OutboxRows {
     fn undecided<'a>(
         &'a self,
-        conn: &'a mut PgConnection,
+        conn: &'a mut db::Conn,
         after: Option<i64>,
         limit: i64,
     ) -> BoxFuture<'a, Result<Vec<i64>, db::Error>> {
@@ -52,7 +51,7 @@ impl Resolvable for OutboxRows {
 
     fn apply<'a>(
         &'a self,
-        conn: &'a mut PgConnection,
+        conn: &'a mut db::Conn,
         verdicts: &'a Verdicts,
     ) -> BoxFuture<'a, Result<Applied, db::Error>> {
         async move {
@@ -66,7 +65,7 @@ impl Resolvable for OutboxRows {
 
     fn naming<'a>(
         &'a self,
-        conn: &'a mut PgConnection,
+        conn: &'a mut db::Conn,
         tickets: &'a [i64],
     ) -> BoxFuture<'a, Result<Vec<i64>, db::Error>> {
         sql::naming(conn, tickets).boxed()

@@ -1,6 +1,5 @@
 //! All SQL that names `holdfast.event_outbox` for staging, resolving and draining. One function a file of `queries/`.
 
-use sqlx::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -60,19 +59,19 @@ pub(super) const DECIDED_PER_TX: u64 = 1_000;
 // --- tickets --------------------------------------------------------------------------------------------------------
 
 pub(super) async fn undecided(
-    conn: &mut PgConnection,
+    conn: &mut db::Conn,
     after: Option<i64>,
     limit: i64,
 ) -> Result<Vec<i64>, db::Error> {
     Ok(sqlx::query_scalar(UNDECIDED).bind(after).bind(limit).fetch_all(conn).await?)
 }
 
-pub(super) async fn naming(conn: &mut PgConnection, tickets: &[i64]) -> Result<Vec<i64>, db::Error> {
+pub(super) async fn naming(conn: &mut db::Conn, tickets: &[i64]) -> Result<Vec<i64>, db::Error> {
     Ok(sqlx::query_scalar(NAMING).bind(tickets).fetch_all(conn).await?)
 }
 
 /// At most [`DECIDED_PER_TX`] rows; as many as that means that there may be more.
-pub(super) async fn keep(conn: &mut PgConnection, committed: &[i64]) -> Result<u64, db::Error> {
+pub(super) async fn keep(conn: &mut db::Conn, committed: &[i64]) -> Result<u64, db::Error> {
     if committed.is_empty() {
         return Ok(0);
     }
@@ -85,10 +84,7 @@ pub(super) async fn keep(conn: &mut PgConnection, committed: &[i64]) -> Result<u
 }
 
 /// As [`keep`].
-pub(super) async fn discard_rolled_back(
-    conn: &mut PgConnection,
-    rolled_back: &[i64],
-) -> Result<u64, db::Error> {
+pub(super) async fn discard_rolled_back(conn: &mut db::Conn, rolled_back: &[i64]) -> Result<u64, db::Error> {
     if rolled_back.is_empty() {
         return Ok(0);
     }
@@ -116,7 +112,7 @@ pub(super) struct NewRows {
 }
 
 /// Inserts what is new; answers the ids inserted.
-pub(super) async fn insert(conn: &mut PgConnection, rows: &NewRows) -> Result<Vec<Uuid>, db::Error> {
+pub(super) async fn insert(conn: &mut db::Conn, rows: &NewRows) -> Result<Vec<Uuid>, db::Error> {
     Ok(sqlx::query_scalar(INSERT)
         .bind(&rows.ids)
         .bind(&rows.aggregate_ids)
@@ -137,12 +133,12 @@ pub(super) struct Existing {
     pub content_hash: Option<Vec<u8>>,
 }
 
-pub(super) async fn existing(conn: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<Existing>, db::Error> {
+pub(super) async fn existing(conn: &mut db::Conn, ids: &[Uuid]) -> Result<Vec<Existing>, db::Error> {
     Ok(sqlx::query_as(EXISTING).bind(ids).fetch_all(conn).await?)
 }
 
 pub(super) async fn replace_rolled_back(
-    conn: &mut PgConnection,
+    conn: &mut db::Conn,
     ids: &[Uuid],
     tickets: &[i64],
 ) -> Result<u64, db::Error> {
@@ -155,14 +151,14 @@ pub(super) async fn replace_rolled_back(
     Ok(gone.unsigned_abs())
 }
 
-pub(super) async fn now(conn: &mut PgConnection) -> Result<OffsetDateTime, db::Error> {
+pub(super) async fn now(conn: &mut db::Conn) -> Result<OffsetDateTime, db::Error> {
     Ok(sqlx::query_scalar(NOW).fetch_one(conn).await?)
 }
 
 // --- draining -------------------------------------------------------------------------------------------------------
 
 /// Whether new events announce themselves.
-pub(super) async fn announces(conn: &mut PgConnection) -> Result<bool, db::Error> {
+pub(super) async fn announces(conn: &mut db::Conn) -> Result<bool, db::Error> {
     Ok(sqlx::query_scalar::<_, Option<bool>>(ANNOUNCES).fetch_one(conn).await?.unwrap_or(false))
 }
 
@@ -178,7 +174,7 @@ pub(super) struct Waiting {
 
 /// A standby answers like a primary without work, for ever; so it is no answer.
 pub(super) async fn work_waits(
-    conn: &mut PgConnection,
+    conn: &mut db::Conn,
     lease_seconds: f64,
     tickets: i64,
 ) -> Result<Waiting, db::Error> {
@@ -187,41 +183,35 @@ pub(super) async fn work_waits(
     if waiting.standby { Err(db::Error::standby()) } else { Ok(waiting) }
 }
 
-pub(super) async fn try_drain_lock(conn: &mut PgConnection) -> Result<bool, db::Error> {
+pub(super) async fn try_drain_lock(conn: &mut db::Conn) -> Result<bool, db::Error> {
     Ok(sqlx::query_scalar(LOCK).bind(LOCK_CLASS).bind(DRAIN_LOCK).fetch_one(conn).await?)
 }
 
 /// Keys of the rows healed; a keyless row counts as `None`.
-pub(super) async fn heal(
-    conn: &mut PgConnection,
-    lease_seconds: f64,
-) -> Result<Vec<Option<String>>, db::Error> {
+pub(super) async fn heal(conn: &mut db::Conn, lease_seconds: f64) -> Result<Vec<Option<String>>, db::Error> {
     Ok(sqlx::query_scalar(HEAL).bind(lease_seconds).fetch_all(conn).await?)
 }
 
 /// Removes the batches that [`heal`] has emptied.
-pub(super) async fn close_lapsed(conn: &mut PgConnection, lease_seconds: f64) -> Result<(), db::Error> {
+pub(super) async fn close_lapsed(conn: &mut db::Conn, lease_seconds: f64) -> Result<(), db::Error> {
     sqlx::query(CLOSE_LAPSED).bind(lease_seconds).execute(conn).await?;
     Ok(())
 }
 
 /// As [`heal`].
 pub(super) async fn heal_strays(
-    conn: &mut PgConnection,
+    conn: &mut db::Conn,
     lease_seconds: f64,
 ) -> Result<Vec<Option<String>>, db::Error> {
     Ok(sqlx::query_scalar(HEAL_STRAYS).bind(lease_seconds).fetch_all(conn).await?)
 }
 
-pub(super) async fn settle_ended(
-    conn: &mut PgConnection,
-    limit: i64,
-) -> Result<Vec<Option<String>>, db::Error> {
+pub(super) async fn settle_ended(conn: &mut db::Conn, limit: i64) -> Result<Vec<Option<String>>, db::Error> {
     Ok(sqlx::query_scalar(SETTLE_ENDED).bind(limit).fetch_all(conn).await?)
 }
 
 pub(super) async fn promote(
-    conn: &mut PgConnection,
+    conn: &mut db::Conn,
     keys: &[String],
     per_key: i64,
     unroutable_blocks: bool,
@@ -238,10 +228,7 @@ pub(super) async fn promote(
         .rows_affected())
 }
 
-pub(super) async fn stranded(
-    conn: &mut PgConnection,
-    unroutable_blocks: bool,
-) -> Result<Vec<String>, db::Error> {
+pub(super) async fn stranded(conn: &mut db::Conn, unroutable_blocks: bool) -> Result<Vec<String>, db::Error> {
     Ok(sqlx::query_scalar(STRANDED).bind(unroutable_blocks).fetch_all(conn).await?)
 }
 
@@ -257,7 +244,7 @@ pub(super) struct Seen {
 }
 
 pub(super) async fn see(
-    conn: &mut PgConnection,
+    conn: &mut db::Conn,
     committed: &[i64],
     limit: i64,
     max_free: i64,
@@ -282,7 +269,7 @@ pub(super) struct Claimed {
 }
 
 pub(super) async fn claim(
-    conn: &mut PgConnection,
+    conn: &mut db::Conn,
     ids: &[Uuid],
     committed: &[i64],
     claimed_by: &str,
@@ -301,7 +288,7 @@ pub(super) async fn claim(
 
 /// Enters a claimed batch; answers its id.
 pub(super) async fn open_claim(
-    conn: &mut PgConnection,
+    conn: &mut db::Conn,
     claimed_by: &str,
     ids: &[Uuid],
     keys: &[&str],
@@ -309,13 +296,13 @@ pub(super) async fn open_claim(
     Ok(sqlx::query_scalar(OPEN_CLAIM).bind(claimed_by).bind(ids).bind(keys).fetch_one(conn).await?)
 }
 
-pub(super) async fn close_claims(conn: &mut PgConnection, batches: &[i64]) -> Result<(), db::Error> {
+pub(super) async fn close_claims(conn: &mut db::Conn, batches: &[i64]) -> Result<(), db::Error> {
     sqlx::query(CLOSE_CLAIMS).bind(batches).execute(conn).await?;
     Ok(())
 }
 
 /// A row that the database cannot hand over waits; tells whether it was still there to be put off.
-pub(super) async fn put_off(conn: &mut PgConnection, id: Uuid, error: &str) -> Result<bool, db::Error> {
+pub(super) async fn put_off(conn: &mut db::Conn, id: Uuid, error: &str) -> Result<bool, db::Error> {
     Ok(sqlx::query(PUT_OFF).bind(id).bind(error).execute(conn).await?.rows_affected() > 0)
 }
 
@@ -328,7 +315,7 @@ pub(super) struct Ended {
 
 /// The rows stamped; those missing are outdated by a newer claim, or [`skipped`].
 pub(super) async fn stamp(
-    conn: &mut PgConnection,
+    conn: &mut db::Conn,
     ids: &[Uuid],
     generations: &[i64],
     locked: bool,
@@ -338,7 +325,7 @@ pub(super) async fn stamp(
 
 /// Which of these rows, that a settle did not write, are locked by somebody else.
 pub(super) async fn skipped(
-    conn: &mut PgConnection,
+    conn: &mut db::Conn,
     ids: &[Uuid],
     generations: &[i64],
     claimed: bool,
@@ -356,7 +343,7 @@ pub(super) struct Failures {
 
 /// As [`stamp`].
 pub(super) async fn fail(
-    conn: &mut PgConnection,
+    conn: &mut db::Conn,
     ids: &[Uuid],
     generations: &[i64],
     failures: &Failures,
@@ -375,7 +362,7 @@ pub(super) async fn fail(
 
 /// As [`stamp`].
 pub(super) async fn give_back(
-    conn: &mut PgConnection,
+    conn: &mut db::Conn,
     ids: &[Uuid],
     generations: &[i64],
     locked: bool,

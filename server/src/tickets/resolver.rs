@@ -235,7 +235,7 @@ impl Resolver {
             kept.read = Some(read);
             return work;
         }
-        read.finish(work)
+        read.finish(work).await
     }
 
     /// Asks these tickets and writes what was found out.

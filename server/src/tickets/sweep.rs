@@ -75,7 +75,7 @@ impl Sweeper {
 async fn none(pool: &Pool) -> Result<bool, db::Error> {
     let mut read = pool.read().await?;
     let first = sql::all_after(read.conn(), None, 1).await;
-    read.finish(first.map(|first| first.is_empty()))
+    read.finish(first.map(|first| first.is_empty())).await
 }
 
 async fn delete(pool: &Pool, tables: &[Arc<dyn Resolvable>], tickets: &[i64]) -> Result<u64, db::Error> {

@@ -6,6 +6,7 @@
 mod ailments;
 mod connections;
 mod idle;
+mod pooler;
 mod standby;
 
 use holdfast_proto::v1::EventState;
