@@ -87,6 +87,8 @@ async fn after_a_fail_over_no_connection_stays_with_the_old_server() {
     ill.proxy.lead_to(old.port());
     let scene = stage.start().await;
     scene.logs.wait_for("service database cannot be drained").await;
+    // Who only reads is not content with it either: a standby would answer for ever that there is nothing to do.
+    scene.logs.wait_for("error=the database is a standby").await;
     let at_old = || async {
         let mut look = connect(&old.url("postgres")).await;
         let here: i64 =
