@@ -4,6 +4,9 @@
 //! pooler that lends connections by the transaction, the next time is another session. Without names each statement is parsed
 //! anew, within the transaction that runs it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use sqlx::error::BoxDynError;
@@ -18,15 +21,40 @@ pub struct Conn {
     named: bool,
 }
 
+/// How many of a pool's connections are in use.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Loans(Arc<AtomicUsize>);
+
+impl Loans {
+    pub(super) fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn one_more(&self) -> Loan {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Loan(self.0.clone())
+    }
+}
+
+/// One of them.
+#[derive(Debug)]
+struct Loan(Arc<AtomicUsize>);
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 #[derive(Debug)]
 enum Held {
-    Lent(PoolConnection<Postgres>),
+    Lent { conn: PoolConnection<Postgres>, _counted: Loan },
     Own(Box<PgConnection>),
 }
 
 impl Conn {
-    pub(super) fn lent(conn: PoolConnection<Postgres>, named: bool) -> Self {
-        Self { held: Held::Lent(conn), named }
+    pub(super) fn lent(conn: PoolConnection<Postgres>, loans: &Loans, named: bool) -> Self {
+        Self { held: Held::Lent { conn, _counted: loans.one_more() }, named }
     }
 
     pub(super) fn is_named(&self) -> bool {
@@ -34,14 +62,14 @@ impl Conn {
     }
 
     pub(super) fn close_on_drop(&mut self) {
-        if let Held::Lent(conn) = &mut self.held {
+        if let Held::Lent { conn, .. } = &mut self.held {
             conn.close_on_drop();
         }
     }
 
     fn raw(&mut self) -> &mut PgConnection {
         match &mut self.held {
-            Held::Lent(conn) => conn,
+            Held::Lent { conn, .. } => conn,
             Held::Own(conn) => conn,
         }
     }

@@ -12,7 +12,9 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection};
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
+use super::conn::Loans;
 use super::{Begin, Conn, Error, Kind, Read, Tx};
 
 /// How to reach one database.
@@ -34,8 +36,9 @@ pub struct Pool {
     inner: PgPool,
     /// Whether statements are prepared by name.
     named: bool,
-    /// Held by whoever asks why no connection comes; the others need not ask at the same time.
-    asking: Arc<Mutex<()>>,
+    loans: Loans,
+    /// Why no connection came, when that was last asked.
+    reason: Arc<Mutex<Option<(Instant, Error)>>>,
 }
 
 /// How long to wait for the reason why no connection came; comes on top of the time that was waited for one.
@@ -68,7 +71,12 @@ impl Pool {
             // A ping before each loan is a round trip; a dead connection shows at the first statement just as well.
             .test_before_acquire(false)
             .connect_lazy_with(connect);
-        Ok(Self { inner, named: options.prepared_statements, asking: Arc::default() })
+        Ok(Self {
+            inner,
+            named: options.prepared_statements,
+            loans: Loans::default(),
+            reason: Arc::default(),
+        })
     }
 
     /// Begins a transaction of the given kind.
@@ -101,27 +109,38 @@ impl Pool {
     async fn acquire(&self) -> Result<Conn, Error> {
         match self.inner.acquire().await {
             Err(sqlx::Error::PoolTimedOut) => Err(self.why_none().await),
-            acquired => Ok(Conn::lent(acquired?, self.named)),
+            acquired => Ok(Conn::lent(acquired?, &self.loans, self.named)),
         }
     }
 
     async fn why_none(&self) -> Error {
         let timed_out = Error::from(sqlx::Error::PoolTimedOut);
-        // With all of them open and lent there is nothing to ask.
-        if self.inner.size() >= self.inner.options().get_max_connections() {
+        // All are in use: there is nothing to ask, and no connection to ask with.
+        if self.loans.count() >= self.inner.options().get_max_connections() as usize {
             return timed_out;
         }
-        let Ok(_asking) = self.asking.try_lock() else { return timed_out };
-        let options = self.inner.connect_options();
-        match tokio::time::timeout(REASON_PATIENCE, options.connect()).await {
-            Ok(Err(error)) => Error::from(error),
-            Ok(Ok(conn)) => {
-                // It works now; the next one who asks will get one. Not waited for: it may not even answer a farewell.
-                let _ = tokio::time::timeout(REASON_PATIENCE, conn.close()).await;
-                timed_out
+        let asked = tokio::time::timeout(REASON_PATIENCE, async {
+            // One at a time; who waited for another one's answer takes it for his own.
+            let mut last = self.reason.lock().await;
+            if let Some((at, reason)) = last.as_ref()
+                && at.elapsed() < REASON_PATIENCE
+            {
+                return Some(reason.clone());
             }
-            Err(_) => timed_out,
-        }
+            match self.inner.connect_options().connect().await {
+                Err(error) => {
+                    let reason = Error::from(error);
+                    *last = Some((Instant::now(), reason.clone()));
+                    Some(reason)
+                }
+                Ok(conn) => {
+                    // It works now, and the next one will get one. It may not even answer a farewell.
+                    let _ = conn.close().await;
+                    None
+                }
+            }
+        });
+        asked.await.ok().flatten().unwrap_or(timed_out)
     }
 
     /// Whether one may be kept for a reader that comes each second: a return costs a round trip, as much as what he reads.
