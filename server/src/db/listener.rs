@@ -8,7 +8,8 @@ use sqlx::postgres::{PgListener, PgPoolOptions};
 
 use super::{Error, pool};
 
-/// A `LISTEN` on one channel. Dropped, it is closed.
+/// A `LISTEN` on one channel. Dropped, it says UNLISTEN and is closed; one that hears no answer to that is left to TCP's own
+/// patience, a socket and a task of some bytes.
 #[derive(Debug)]
 pub struct Listener {
     inner: PgListener,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -18,6 +19,9 @@ use crate::db::{self, Pool};
 
 /// What the table notifies on.
 const CHANNEL: &str = "holdfast_outbox";
+
+/// A connection that lived so long was a good one.
+const LASTING: Duration = Duration::from_secs(60);
 
 /// How announcements are heard.
 #[derive(Debug, Clone)]
@@ -67,13 +71,15 @@ impl Announced {
     pub async fn run(mut self, shutdown: CancellationToken) {
         let mut failures = 0_u32;
         loop {
+            let begun = Instant::now();
             let ended = tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
-                ended = self.listen(&mut failures) => ended,
+                ended = self.listen(failures > 0) => ended,
             };
             let Err(error) = ended;
-            failures = failures.saturating_add(1);
+            // One that is lost as soon as it is made is the same trouble still.
+            failures = if begun.elapsed() < LASTING { failures.saturating_add(1) } else { 1 };
             let service = &self.options.service;
             if failures == 1 {
                 warn!(service.name = %service, %error, "new events are not announced: not listening; they are polled for");
@@ -88,16 +94,18 @@ impl Announced {
     }
 
     /// One connection's life; ends only with an error.
-    async fn listen(&mut self, failures: &mut u32) -> Result<std::convert::Infallible, db::Error> {
+    async fn listen(&mut self, again: bool) -> Result<std::convert::Infallible, db::Error> {
         let Options { url, keepalive, patience, .. } = &self.options;
         let mut listener = db::Listener::connect(url, CHANNEL, *keepalive, *patience).await?;
-        if *failures > 0 {
+        if again {
             info!(service.name = %self.options.service, "listening again");
         }
-        *failures = 0;
         // What was announced while nobody listened.
         self.wake.notify_one();
-        self.check().await?;
+        if let Err(error) = self.check().await {
+            // The pool's trouble, which others report; this connection has none.
+            debug!(service.name = %self.options.service, %error, "whether the outbox announces could not be asked");
+        }
         loop {
             listener.heard().await?;
             self.wake.notify_one();
