@@ -60,8 +60,6 @@ struct Counters {
     open: AtomicU64,
     up: AtomicU64,
     down: AtomicU64,
-    /// What clients sent in one piece each.
-    pieces: AtomicU64,
     /// Times that a client spoke after its server had, or first.
     turns: AtomicU64,
     /// Bytes that passed since the last change of rules, for [`Flow::CutAfter`].
@@ -174,11 +172,6 @@ impl Proxy {
     /// Bytes handed to the server so far.
     pub fn bytes_up(&self) -> u64 {
         self.counters.up.load(SeqCst)
-    }
-
-    /// Pieces handed to the server so far: each is what a client sent at once, mostly a round trip's question.
-    pub fn pieces_up(&self) -> u64 {
-        self.counters.pieces.load(SeqCst)
     }
 
     /// Bytes handed to clients so far.
@@ -342,9 +335,6 @@ async fn pump(
         }
         to.write_all(bytes).await.map_err(drop)?;
         total.fetch_add(bytes.len() as u64, SeqCst);
-        if matches!(way, Way::Up) {
-            counters.pieces.fetch_add(1, SeqCst);
-        }
         if cut {
             return Err(());
         }
