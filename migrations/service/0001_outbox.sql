@@ -149,6 +149,47 @@ CREATE TRIGGER event_outbox_default_key BEFORE INSERT ON holdfast.event_outbox
     FOR EACH ROW WHEN (NEW.ordering_key IS NULL AND NEW.aggregate_id IS NOT NULL)
     EXECUTE FUNCTION holdfast.event_outbox_default_key();
 
+-- `wake = "notify"`: an event that is put in without a ticket (publish_in_tx, SQL, StageNow) announces itself when its
+-- transaction commits. Off until `holdfast.outbox_notify(true)`: PostgreSQL lets transactions that notify commit one after
+-- the other, all databases of the cluster together. One under a ticket is never announced: it is not deliverable yet, and
+-- the server that wrote it knows.
+CREATE FUNCTION holdfast.event_outbox_announce() RETURNS trigger
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    -- However many rows: one notification a transaction.
+    PERFORM pg_notify('holdfast_outbox', '');
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER event_outbox_announce AFTER INSERT ON holdfast.event_outbox
+    FOR EACH ROW WHEN (NEW.ticket IS NULL) EXECUTE FUNCTION holdfast.event_outbox_announce();
+ALTER TABLE holdfast.event_outbox DISABLE TRIGGER event_outbox_announce;
+
+-- For the table's owner only: it needs the right to alter the table. Waits for the table's writers, at most five seconds.
+CREATE FUNCTION holdfast.outbox_notify(wanted boolean) RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '5s'
+AS $$
+BEGIN
+    IF wanted = (SELECT tgenabled <> 'D' FROM pg_trigger
+                 WHERE tgrelid = 'holdfast.event_outbox'::regclass AND tgname = 'event_outbox_announce') THEN
+        RETURN false;
+    END IF;
+    IF wanted THEN
+        ALTER TABLE holdfast.event_outbox ENABLE TRIGGER event_outbox_announce;
+    ELSE
+        ALTER TABLE holdfast.event_outbox DISABLE TRIGGER event_outbox_announce;
+    END IF;
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION holdfast.outbox_notify(boolean) IS
+    'Switches the announcement of new events (wake = "notify") on or off; tells whether that changed anything.';
+REVOKE EXECUTE ON FUNCTION holdfast.outbox_notify(boolean) FROM PUBLIC;
+
 -- Rows that left the outbox without having been published, counted in the transaction that removed them, so that
 -- staged = rows + tally holds at every instant. Spread over slots: two resolvers must not wait for each other.
 CREATE TABLE holdfast.outbox_tally (

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use futures::future::join_all;
 use futures::{FutureExt, Stream, StreamExt};
 use holdfast_proto::envelope;
 use holdfast_proto::v1::outbox_service_server::OutboxServiceServer;
@@ -23,11 +24,11 @@ use tracing::{debug, error, info, warn};
 use uuid::Uuid;
 
 use crate::broker::{AmqpPublisher, Link, LinkOptions};
-use crate::config::{Config, Unroutable};
+use crate::config::{Config, Secret, Unroutable};
 use crate::db::{self, Pool};
 use crate::grpc::{OutboxFront, RenameOversize, ServiceHandle, Services, probes};
 use crate::metrics::Metrics;
-use crate::outbox::{OutboxRows, drain, stage};
+use crate::outbox::{OutboxRows, announced, drain, stage};
 use crate::tickets;
 
 /// Twice the limit of a request, so that most of what is too large gets our own answer.
@@ -36,8 +37,6 @@ const MAX_DECODED_BYTES: usize = 2 * envelope::MAX_REQUEST_BYTES;
 const MAX_STREAMS: u32 = 1_024;
 /// How long calls in flight may take to finish once the server stops.
 const FRONT_GRACE: Duration = Duration::from_secs(5);
-/// The control database's own outbox is quiet; it gets what the loops need and no more.
-const CONTROL_CONNECTIONS: u32 = 4;
 
 /// A server that runs.
 pub struct Running {
@@ -102,26 +101,32 @@ pub async fn start(config: Config) -> anyhow::Result<Running> {
         drain.unroutable_accept = service.unroutable == Unroutable::Accept;
         drain.unroutable_blocks = service.unroutable_blocks;
         drain.parked_blocks = service.parked_blocks;
-        let handle = wiring.service(
-            name,
-            service.database_url.expose(),
-            service.max_connections,
-            drain,
-            &stop,
-            &tasks,
-        )?;
+        let place = Place {
+            url: service.database_url.expose(),
+            max_connections: service.max_connections,
+            prepared_statements: service.prepared_statements,
+            listen: service.listens_at().map(Secret::expose),
+        };
+        let handle = wiring.service(name, place, drain, &stop, &tasks)?;
         pools.push(handle.pool.clone());
         handles.insert(name.clone(), handle);
     }
     let own = drain::Options::new(envelope::BUILT_IN_SERVICE.into(), instance.clone());
-    let control = config.control.expose();
-    let own = wiring.service(envelope::BUILT_IN_SERVICE, control, CONTROL_CONNECTIONS, own, &stop, &tasks)?;
+    let control = &config.control;
+    let place = Place {
+        url: control.database_url.expose(),
+        max_connections: control.max_connections,
+        prepared_statements: true,
+        listen: None,
+    };
+    let own = wiring.service(envelope::BUILT_IN_SERVICE, place, own, &stop, &tasks)?;
     pools.push(own.pool);
 
     serve(listener, local_addr, Services::new(handles), &stop, &tasks).await?;
     info!(
         listen.addr = %local_addr,
         services = config.services.len(),
+        database.connections = config.most_connections(),
         version = env!("CARGO_PKG_VERSION"),
         "listening"
     );
@@ -140,6 +145,15 @@ fn start_link(config: &Config, metrics: &Metrics, stop: &Stop, tasks: &Tasks) ->
     Ok(link)
 }
 
+/// A service's database, and the ways to it.
+struct Place<'a> {
+    url: &'a str,
+    max_connections: u32,
+    prepared_statements: bool,
+    /// Where to listen for announcements, if at all.
+    listen: Option<&'a str>,
+}
+
 struct Wiring<'a> {
     config: &'a Config,
     metrics: &'a Metrics,
@@ -152,16 +166,16 @@ impl Wiring<'_> {
     fn service(
         &self,
         name: &str,
-        database_url: &str,
-        max_connections: u32,
+        place: Place<'_>,
         mut drain: drain::Options,
         stop: &Stop,
         tasks: &Tasks,
     ) -> anyhow::Result<ServiceHandle> {
         let metrics = self.metrics.service(name);
         let pool = Pool::new(&db::Options {
-            url: database_url.to_owned(),
-            max_connections,
+            url: place.url.to_owned(),
+            max_connections: place.max_connections,
+            prepared_statements: place.prepared_statements,
             acquire_timeout: Duration::from_secs(5),
         })
         .with_context(|| format!("services.{name}.database_url"))?;
@@ -176,10 +190,17 @@ impl Wiring<'_> {
             sweep_interval: self.config.drain.ticket_sweep_interval,
             ..tickets::Options::default()
         };
-        let tables: Vec<Arc<dyn tickets::Resolvable>> = vec![Arc::new(OutboxRows)];
+        let (rows, looks) = OutboxRows::new(self.config.drain.lease);
+        let tables: Vec<Arc<dyn tickets::Resolvable>> = vec![Arc::new(rows)];
         let (resolver, resolver_hints) =
             tickets::Resolver::new(pool.clone(), tables, resolver_options, metrics.clone(), resolved.clone());
         tasks.spawn(&tasks.staging, "resolver", resolver.run(stop.staging.clone()));
+
+        if let Some(url) = place.listen {
+            let options = announced::Options::new(name.to_owned(), url.to_owned());
+            let announced = announced::Announced::new(pool.clone(), options, resolved.clone());
+            tasks.spawn(&tasks.drains, "listener", announced.run(stop.front.clone()));
+        }
 
         drain.instance = self.instance.to_owned();
         drain.lease = self.config.drain.lease;
@@ -188,7 +209,7 @@ impl Wiring<'_> {
         drain.sweep = self.config.drain.sweep;
         let publisher = Arc::new(AmqpPublisher::new(self.link.clone(), self.config.broker.confirm_timeout));
         let (drainer, drain_hints) =
-            drain::Drainer::new(pool.clone(), publisher, drain, metrics, resolver_hints, resolved);
+            drain::Drainer::new(pool.clone(), publisher, drain, metrics, resolver_hints, resolved, looks);
         tasks.spawn(&tasks.drains, "drainer", drainer.run(stop.front.clone()));
         Ok(ServiceHandle { pool, stager, drain: drain_hints })
     }
@@ -284,9 +305,8 @@ impl Running {
             tokio::join!(front_and_staging, self.tasks.drains.wait());
             self.stop.link.cancel();
             self.tasks.link.wait().await;
-            for pool in &self.pools {
-                pool.close(Duration::from_millis(500)).await;
-            }
+            // All at once: each may have a connection that does not come back.
+            join_all(self.pools.iter().map(|pool| pool.close(Duration::from_millis(500)))).await;
         };
         if tokio::time::timeout(Duration::from_secs(25), all).await.is_err() {
             warn!("stopped hard after 25 seconds; claims heal by their lease");

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
-use holdfast_server::config::Config;
+use holdfast_server::config::{Config, Wake};
 use holdfast_server::{app, db, demo, dev, logging};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -116,11 +116,14 @@ async fn migrate(config: &Config) -> anyhow::Result<()> {
 }
 
 async fn migrate_all(config: &Config) -> anyhow::Result<()> {
-    db::migrate::control(config.control.expose()).await.context("control.database_url")?;
+    db::migrate::control(config.control.database_url.expose()).await.context("control.database_url")?;
     for (name, service) in &config.services {
         db::migrate::service(service.database_url.expose())
             .await
             .with_context(|| format!("services.{name}.database_url"))?;
+        db::migrate::announce(service.database_url.expose(), service.wake == Wake::Notify)
+            .await
+            .with_context(|| format!("services.{name}.wake"))?;
         tracing::info!(service.name = %name, version = db::migrate::service_version(), "migrated");
     }
     Ok(())

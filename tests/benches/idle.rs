@@ -44,10 +44,10 @@ pub(super) async fn run() {
     println!("P8: memory of an idle server with {services} services, MiB: {:.0}", memory(&server, "VmRSS:"));
     let (mut share, mut trips) = (Figures::default(), Figures::default());
     for round in 0..=rounds(5) {
-        let (before, pieces) = (ticks(&server), proxy.pieces_up());
+        let (before, turns) = (ticks(&server), proxy.turns());
         tokio::time::sleep(Duration::from_secs(seconds)).await;
         share.add(round, (ticks(&server) - before) / 100.0 / seconds as f64 * 100.0);
-        trips.add(round, (proxy.pieces_up() - pieces) as f64 / seconds as f64 / services as f64);
+        trips.add(round, (proxy.turns() - turns) as f64 / seconds as f64 / services as f64);
     }
     share.say(&format!("P8: {services} idle services, % of one core ({seconds} s each)"));
     trips.say("P8: round trips a second and service");

@@ -26,6 +26,14 @@ impl Caller {
         Self { connection: connect(url).await }
     }
 
+    /// Connects as a pooler wants it: without options of its own.
+    ///
+    /// # Panics
+    /// When the pooler refuses.
+    pub async fn connect_plainly(url: &str) -> Self {
+        Self { connection: PgConnection::connect(url).await.expect("connect through the pooler") }
+    }
+
     /// Opens a transaction.
     pub async fn begin(&mut self) {
         self.sql("BEGIN").await;

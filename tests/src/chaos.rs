@@ -10,7 +10,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
     time::Duration,
 };
@@ -48,6 +48,8 @@ struct Rules {
     refuse: bool,
     up: Flow,
     down: Flow,
+    /// Where new connections go.
+    target: u16,
     /// Raised by each cut: a connection ends when it is no longer the number it was born with.
     epoch: u64,
 }
@@ -58,8 +60,8 @@ struct Counters {
     open: AtomicU64,
     up: AtomicU64,
     down: AtomicU64,
-    /// What clients sent in one piece each.
-    pieces: AtomicU64,
+    /// Times that a client spoke after its server had, or first.
+    turns: AtomicU64,
     /// Bytes that passed since the last change of rules, for [`Flow::CutAfter`].
     spent: [AtomicU64; 2],
 }
@@ -79,12 +81,11 @@ impl Proxy {
     pub async fn before(port: u16) -> Self {
         let lease = Lease::any().expect("a port for the proxy");
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, lease.port()));
-        let rules = Rules { refuse: false, up: Flow::Pass, down: Flow::Pass, epoch: 0 };
+        let rules = Rules { refuse: false, up: Flow::Pass, down: Flow::Pass, target: port, epoch: 0 };
         let (rules, seen) = watch::channel(rules);
         let (tell, mut listening) = watch::channel(false);
         let counters = Arc::new(Counters::default());
-        let target = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let task = tokio::spawn(listen(address, target, seen, tell, counters.clone()));
+        let task = tokio::spawn(listen(address, seen, tell, counters.clone()));
         listening.wait_for(|on| *on).await.expect("the proxy listens");
         Self { lease, rules, listening, counters, task }
     }
@@ -121,6 +122,11 @@ impl Proxy {
     pub async fn away(&self) {
         self.refuse().await;
         self.cut().await;
+    }
+
+    /// New connections go to this port; open ones stay where they are, as after a fail-over.
+    pub fn lead_to(&self, port: u16) {
+        self.change(|rules| rules.target = port);
     }
 
     /// Nothing moves either way any more, connections stay open.
@@ -168,14 +174,15 @@ impl Proxy {
         self.counters.up.load(SeqCst)
     }
 
-    /// Pieces handed to the server so far: each is what a client sent at once, mostly a round trip's question.
-    pub fn pieces_up(&self) -> u64 {
-        self.counters.pieces.load(SeqCst)
-    }
-
     /// Bytes handed to clients so far.
     pub fn bytes_down(&self) -> u64 {
         self.counters.down.load(SeqCst)
+    }
+
+    /// Round trips begun so far, over all connections: times that a client spoke after its server had. What is sent in one go
+    /// counts once, however many messages it holds.
+    pub fn turns(&self) -> u64 {
+        self.counters.turns.load(SeqCst)
     }
 
     fn change(&self, change: impl FnOnce(&mut Rules)) {
@@ -195,7 +202,6 @@ impl Drop for Proxy {
 
 async fn listen(
     address: SocketAddr,
-    target: SocketAddr,
     mut rules: watch::Receiver<Rules>,
     tell: watch::Sender<bool>,
     counters: Arc<Counters>,
@@ -215,7 +221,7 @@ async fn listen(
                     counters.open.fetch_add(1, SeqCst);
                     let (rules, counters) = (rules.clone(), counters.clone());
                     tokio::spawn(async move {
-                        carry(client, target, rules, &counters).await;
+                        carry(client, rules, &counters).await;
                         counters.open.fetch_sub(1, SeqCst);
                     });
                 }
@@ -235,13 +241,9 @@ async fn when(rules: &mut watch::Receiver<Rules>, so: impl FnMut(&Rules) -> bool
 }
 
 /// One connection, until both sides are done or it is cut.
-async fn carry(
-    client: TcpStream,
-    target: SocketAddr,
-    mut rules: watch::Receiver<Rules>,
-    counters: &Counters,
-) {
-    let epoch = rules.borrow().epoch;
+async fn carry(client: TcpStream, mut rules: watch::Receiver<Rules>, counters: &Counters) {
+    let Rules { epoch, target, .. } = *rules.borrow();
+    let target = SocketAddr::from((Ipv4Addr::LOCALHOST, target));
     let Ok(server) = TcpStream::connect(target).await else {
         let _ = client.set_zero_linger();
         return;
@@ -253,9 +255,11 @@ async fn carry(
     let (mut server_read, mut server_write) = server.into_split();
     let cut = {
         let (up_rules, down_rules) = (rules.clone(), rules.clone());
+        let client_spoke = AtomicBool::new(false);
         let both = async {
-            let up = pump(&mut client_read, &mut server_write, up_rules, counters, Way::Up);
-            let down = pump(&mut server_read, &mut client_write, down_rules, counters, Way::Down);
+            let up = pump(&mut client_read, &mut server_write, up_rules, counters, &client_spoke, Way::Up);
+            let down =
+                pump(&mut server_read, &mut client_write, down_rules, counters, &client_spoke, Way::Down);
             tokio::try_join!(up, down).is_err()
         };
         tokio::select! {
@@ -281,6 +285,7 @@ async fn pump(
     to: &mut OwnedWriteHalf,
     mut rules: watch::Receiver<Rules>,
     counters: &Counters,
+    client_spoke: &AtomicBool,
     way: Way,
 ) -> Result<(), ()> {
     let flow = |rules: &Rules| match way {
@@ -323,11 +328,13 @@ async fn pump(
                 (&buffer[..read.min(left)], left < read)
             }
         };
+        match way {
+            Way::Up if !client_spoke.swap(true, SeqCst) => drop(counters.turns.fetch_add(1, SeqCst)),
+            Way::Up => {}
+            Way::Down => client_spoke.store(false, SeqCst),
+        }
         to.write_all(bytes).await.map_err(drop)?;
         total.fetch_add(bytes.len() as u64, SeqCst);
-        if matches!(way, Way::Up) {
-            counters.pieces.fetch_add(1, SeqCst);
-        }
         if cut {
             return Err(());
         }

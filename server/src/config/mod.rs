@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use crate::logging::Format;
 
-pub use services::{Service, Unroutable};
+pub use services::{Service, Unroutable, Wake};
 
 /// What the server runs with.
 #[derive(Debug)]
@@ -26,13 +26,24 @@ pub struct Config {
     /// How log lines look.
     pub log_format: Format,
     /// The control database.
-    pub control: Secret,
+    pub control: Control,
     /// RabbitMQ.
     pub broker: Broker,
     /// How outboxes are drained.
     pub drain: Drain,
     /// The services, by name.
     pub services: BTreeMap<String, Service>,
+}
+
+/// The control database.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Control {
+    /// `postgres://user:password@host:port/database`.
+    pub database_url: Secret,
+    /// Most connections of one replica to it.
+    #[serde(default = "default_control_connections")]
+    pub max_connections: u32,
 }
 
 /// RabbitMQ.
@@ -91,6 +102,11 @@ impl Default for Drain {
 
 /// Beyond any sense, and sums of a few of them still fit a clock.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// The control database's own outbox is quiet; it gets what the loops need and no more.
+fn default_control_connections() -> u32 {
+    4
+}
 
 fn default_exchange() -> String {
     "holdfast.events".into()
@@ -158,12 +174,6 @@ struct File {
     services: BTreeMap<String, Service>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Control {
-    database_url: Secret,
-}
-
 fn default_listen() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 50551))
 }
@@ -186,7 +196,7 @@ impl Config {
         let config = Self {
             listen: file.listen,
             log_format: file.log_format,
-            control: file.control.database_url,
+            control: file.control,
             broker: file.broker,
             drain: file.drain,
             services: file.services,
@@ -199,6 +209,13 @@ impl Config {
             );
         }
         if errors.0.is_empty() { Ok(config) } else { Err(errors) }
+    }
+
+    /// Most connections that this replica opens to all databases together.
+    pub fn most_connections(&self) -> u64 {
+        let services = self.services.values();
+        let theirs = services.map(|one| u64::from(one.max_connections) + u64::from(one.wake == Wake::Notify));
+        u64::from(self.control.max_connections) + theirs.sum::<u64>()
     }
 
     fn check(&self, errors: &mut Errors) {
@@ -270,6 +287,28 @@ mod tests {
         let config = Config::parse(GOOD).unwrap();
         assert_eq!(config.listen, "127.0.0.1:50551".parse().unwrap());
         assert!(!format!("{config:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn the_connections_of_a_replica_are_summed_up() {
+        let config = Config::parse(&format!(
+            "{GOOD}\nwake = \"notify\"\n[services.billing]\ndatabase_url = \"postgres://h@db/billing\"\nmax_connections = 2"
+        ));
+        assert_eq!(config.unwrap().most_connections(), 4 + (8 + 1) + 2);
+        let text = Config::parse(&format!("{GOOD}\nmax_connections = 1\nlisten_url = \"db\""))
+            .unwrap_err()
+            .to_string();
+        for field in ["max_connections", "listen_url"] {
+            assert!(text.contains(&format!("services.orders.{field}")), "{text}");
+        }
+    }
+
+    #[test]
+    fn listening_through_a_pooler_is_refused() {
+        let pooled = format!("{GOOD}\nprepared_statements = false\nwake = \"notify\"");
+        let text = Config::parse(&pooled).unwrap_err().to_string();
+        assert!(text.contains("services.orders.listen_url") && text.contains("pooler"), "{text}");
+        assert!(Config::parse(&format!("{pooled}\nlisten_url = \"postgres://h@db/orders\"")).is_ok());
     }
 
     #[test]

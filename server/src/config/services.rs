@@ -7,7 +7,7 @@ use holdfast_proto::envelope;
 use serde::Deserialize;
 use sqlx::postgres::PgConnectOptions;
 
-use super::{Errors, Secret};
+use super::{Control, Errors, Secret};
 
 /// One service.
 #[derive(Debug, Deserialize)]
@@ -15,7 +15,8 @@ use super::{Errors, Secret};
 pub struct Service {
     /// `postgres://user:password@host:port/database`, the service's own.
     pub database_url: Secret,
-    /// Most connections of one replica to it.
+    /// Most connections of one replica to it. At least 2; with fewer than 4 staging, drain and verdicts wait for each other
+    /// at times.
     #[serde(default = "default_max_connections")]
     pub max_connections: u32,
     /// What to do about an event that no queue takes.
@@ -27,6 +28,35 @@ pub struct Service {
     /// Whether a parked event holds later ones of its key back.
     #[serde(default = "yes")]
     pub parked_blocks: bool,
+    /// How events that were put in by SQL are noticed. `holdfast migrate` switches their announcement on or off accordingly.
+    #[serde(default)]
+    pub wake: Wake,
+    /// Whether statements are prepared by name. `false` behind a pooler that lends connections by the transaction (pgbouncer
+    /// with `pool_mode = transaction`).
+    #[serde(default = "yes")]
+    pub prepared_statements: bool,
+    /// Where to listen for announcements, if not at `database_url`.
+    #[serde(default)]
+    pub listen_url: Option<Secret>,
+}
+
+impl Service {
+    /// Where to listen for announcements, if at all.
+    pub fn listens_at(&self) -> Option<&Secret> {
+        (self.wake == Wake::Notify).then(|| self.listen_url.as_ref().unwrap_or(&self.database_url))
+    }
+}
+
+/// How events that were put in by SQL are noticed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Wake {
+    /// By the poll alone.
+    #[default]
+    Poll,
+    /// At once, by `LISTEN` on a connection of its own; the poll stays as the floor. Transactions that insert events commit one
+    /// after the other then.
+    Notify,
 }
 
 /// What to do about an event that no queue takes.
@@ -49,6 +79,8 @@ fn yes() -> bool {
     true
 }
 
+const NO_DATABASE_URL: &str = "must be postgres://user:password@host:port/database";
+
 /// The library takes any scheme, and a missing host for this machine's.
 fn parse(url: &str) -> Option<PgConnectOptions> {
     let rest = url.strip_prefix("postgres://").or_else(|| url.strip_prefix("postgresql://"))?;
@@ -56,10 +88,10 @@ fn parse(url: &str) -> Option<PgConnectOptions> {
     (!rest.starts_with('/') && options.get_database().is_some()).then_some(options)
 }
 
-pub(super) fn check(services: &BTreeMap<String, Service>, control: &Secret, errors: &mut Errors) {
+pub(super) fn check(services: &BTreeMap<String, Service>, control: &Control, errors: &mut Errors) {
     let mut databases: BTreeMap<String, String> = BTreeMap::new();
     let mut database = |field: String, url: &Secret, errors: &mut Errors| match parse(url.expose()) {
-        None => errors.push(&field, "must be postgres://user:password@host:port/database"),
+        None => errors.push(&field, NO_DATABASE_URL),
         Some(options) => {
             let place = format!(
                 "{}:{}/{}",
@@ -72,18 +104,30 @@ pub(super) fn check(services: &BTreeMap<String, Service>, control: &Secret, erro
             }
         }
     };
-    database("control.database_url".into(), control, errors);
+    database("control.database_url".into(), &control.database_url, errors);
+    if control.max_connections == 0 {
+        errors.push("control.max_connections", "must be at least 1");
+    }
     for (name, service) in services {
         let field = format!("services.{name}");
         if let Some(problem) = envelope::service_name_problem(name) {
             errors.push(&field, problem);
         }
-        if service.max_connections < 4 {
+        if service.max_connections < 2 {
             errors.push(
                 &format!("{field}.max_connections"),
-                "must be at least 4: staging, drain, stamps and the resolver never wait for each other",
+                "must be at least 2: staging does not wait for the drain",
             );
         }
         database(format!("{field}.database_url"), &service.database_url, errors);
+        if service.wake == Wake::Notify && !service.prepared_statements && service.listen_url.is_none() {
+            errors.push(
+                &format!("{field}.listen_url"),
+                "must name the database itself: LISTEN does not work through a transaction-mode pooler",
+            );
+        }
+        if service.listen_url.as_ref().is_some_and(|url| parse(url.expose()).is_none()) {
+            errors.push(&format!("{field}.listen_url"), NO_DATABASE_URL);
+        }
     }
 }

@@ -42,6 +42,8 @@ enum Detail {
     Limit(std::time::Duration),
     /// The work panicked.
     Panic,
+    /// It reads, and its answers are of the past.
+    Standby,
 }
 
 impl Error {
@@ -52,6 +54,11 @@ impl Error {
     /// For work that panicked: its transaction is rolled back with its connection, or its commit was under way.
     pub fn panicked() -> Self {
         Self { kind: Kind::Other, sqlstate: None, commit_sent: true, detail: Detail::Panic }
+    }
+
+    /// For a read that found itself on a standby.
+    pub fn standby() -> Self {
+        Self { kind: Kind::ReadOnly, sqlstate: None, commit_sent: false, detail: Detail::Standby }
     }
 
     pub(super) fn commit(error: sqlx::Error) -> Self {
@@ -124,6 +131,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.detail, &self.sqlstate) {
             (Detail::Limit(limit), _) => write!(f, "no answer from the database within {limit:?}"),
+            (Detail::Standby, _) => f.write_str("the database is a standby"),
             (Detail::Panic, _) => f.write_str("a fault of ours: the work panicked"),
             (_, Some(code)) => write!(f, "the database answered SQLSTATE {code} ({})", hint(code, self.kind)),
             (Detail::Sqlx(error), _) => match error.as_ref() {

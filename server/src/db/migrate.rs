@@ -37,6 +37,18 @@ pub async fn service(database_url: &str) -> Result<(), MigrateError> {
     Ok(conn.close().await?)
 }
 
+/// Switches the announcement of new events on or off (`wake`); tells whether that changed anything.
+///
+/// # Errors
+/// No connection, or no privilege, or the table is in use for long.
+pub async fn announce(database_url: &str, wanted: bool) -> Result<bool, sqlx::Error> {
+    let mut conn = PgConnection::connect(database_url).await?;
+    let changed =
+        sqlx::query_scalar("SELECT holdfast.outbox_notify($1)").bind(wanted).fetch_one(&mut conn).await?;
+    conn.close().await?;
+    Ok(changed)
+}
+
 /// Migrates the control database: the service line (it has an outbox of its own) and the control line.
 ///
 /// # Errors

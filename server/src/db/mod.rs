@@ -5,11 +5,15 @@
 //! work that outlives its limit takes its connection with it. Does not: retry, or know any table.
 //! Design, sections 3 and 13.
 
+mod conn;
 mod error;
+mod listener;
 pub mod migrate;
 mod pool;
 mod tx;
 
+pub use conn::Conn;
 pub use error::{Error, Kind};
+pub use listener::Listener;
 pub use pool::{Options, Pool};
 pub use tx::{Begin, Read, Tx, within};

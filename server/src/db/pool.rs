@@ -6,20 +6,26 @@
 //! fail-over; the next borrower gets a new one.
 
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::ConnectOptions;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::{ConnectOptions, Connection};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
 
-use super::{Begin, Error, Kind, Read, Tx};
+use super::conn::Loans;
+use super::{Begin, Conn, Error, Kind, Read, Tx};
 
 /// How to reach one database.
 #[derive(Clone)]
 pub struct Options {
     /// `postgres://user@host:port/database`.
     pub url: String,
-    /// Most connections this pool opens. At least 2: staging must not wait for the drain.
+    /// Most connections this pool opens. A unit of work uses one and never waits for a second while it has it.
     pub max_connections: u32,
+    /// Whether statements are prepared by name. Not behind a pooler that lends connections by the transaction.
+    pub prepared_statements: bool,
     /// How long to wait for a free connection, connecting included. Keep it below the RPC deadline.
     pub acquire_timeout: Duration,
 }
@@ -28,6 +34,20 @@ pub struct Options {
 #[derive(Clone, Debug)]
 pub struct Pool {
     inner: PgPool,
+    /// Whether statements are prepared by name.
+    named: bool,
+    loans: Loans,
+    /// Why no connection came, when that was last asked.
+    reason: Arc<Mutex<Option<(Instant, Error)>>>,
+}
+
+/// How long to wait for the reason why no connection came; comes on top of the time that was waited for one.
+const REASON_PATIENCE: Duration = Duration::from_secs(1);
+
+/// What all connections of ours have in common.
+pub(super) fn connect_options(url: &str) -> Result<PgConnectOptions, Error> {
+    // Statements and their times are metrics; their text could carry what must not be logged.
+    Ok(PgConnectOptions::from_str(url)?.disable_statement_logging())
 }
 
 impl Pool {
@@ -36,12 +56,13 @@ impl Pool {
     /// # Errors
     /// The URL cannot be parsed.
     pub fn new(options: &Options) -> Result<Self, Error> {
-        let connect = PgConnectOptions::from_str(&options.url)?
-            .application_name("holdfast")
-            // Nothing a server notices is worth a line of ours.
-            .options([("client_min_messages", "error")])
-            // Statements and their times are metrics; their text could carry what must not be logged.
-            .disable_statement_logging();
+        let mut connect = connect_options(&options.url)?.application_name("holdfast");
+        if options.prepared_statements {
+            // Nothing a server notices is worth a line of ours. (A pooler refuses connections with options of their own.)
+            connect = connect.options([("client_min_messages", "error")]);
+        } else {
+            connect = connect.statement_cache_capacity(0);
+        }
         let inner = PgPoolOptions::new()
             .max_connections(options.max_connections)
             .acquire_timeout(options.acquire_timeout)
@@ -50,7 +71,12 @@ impl Pool {
             // A ping before each loan is a round trip; a dead connection shows at the first statement just as well.
             .test_before_acquire(false)
             .connect_lazy_with(connect);
-        Ok(Self { inner })
+        Ok(Self {
+            inner,
+            named: options.prepared_statements,
+            loans: Loans::default(),
+            reason: Arc::default(),
+        })
     }
 
     /// Begins a transaction of the given kind.
@@ -63,7 +89,7 @@ impl Pool {
     pub async fn begin(&self, kind: Begin) -> Result<Tx, Error> {
         let mut stale = self.inner.options().get_max_connections();
         loop {
-            match Tx::begin(self.inner.acquire().await?, kind).await {
+            match Tx::begin(self.acquire().await?, kind).await {
                 Err(error) if stale > 0 && worth_another(&error) => stale -= 1,
                 begun => return begun,
             }
@@ -75,7 +101,52 @@ impl Pool {
     /// # Errors
     /// No connection in time.
     pub async fn read(&self) -> Result<Read, Error> {
-        Ok(Read::new(self.inner.acquire().await?))
+        Read::begin(self.acquire().await?).await
+    }
+
+    /// A connection, or why there is none: a refused or starved connect is tried again until the time is over, and only
+    /// "it took too long" would be left of it.
+    async fn acquire(&self) -> Result<Conn, Error> {
+        match self.inner.acquire().await {
+            Err(sqlx::Error::PoolTimedOut) => Err(self.why_none().await),
+            acquired => Ok(Conn::lent(acquired?, &self.loans, self.named)),
+        }
+    }
+
+    async fn why_none(&self) -> Error {
+        let timed_out = Error::from(sqlx::Error::PoolTimedOut);
+        // All are in use: there is nothing to ask, and no connection to ask with.
+        if self.loans.count() >= self.inner.options().get_max_connections() as usize {
+            return timed_out;
+        }
+        let asked = tokio::time::timeout(REASON_PATIENCE, async {
+            // One at a time; who waited for another one's answer takes it for his own.
+            let mut last = self.reason.lock().await;
+            if let Some((at, reason)) = last.as_ref()
+                && at.elapsed() < REASON_PATIENCE
+            {
+                return Some(reason.clone());
+            }
+            match self.inner.connect_options().connect().await {
+                Err(error) => {
+                    let reason = Error::from(error);
+                    *last = Some((Instant::now(), reason.clone()));
+                    Some(reason)
+                }
+                Ok(conn) => {
+                    // It works now, and the next one will get one. It may not even answer a farewell.
+                    let _ = conn.close().await;
+                    None
+                }
+            }
+        });
+        asked.await.ok().flatten().unwrap_or(timed_out)
+    }
+
+    /// Whether one may be kept for a reader that comes each second: a return costs a round trip, as much as what he reads.
+    /// With fewer than three it would be missed; behind a pooler it would be a transaction that stays open.
+    pub fn spares_one(&self) -> bool {
+        self.named && self.inner.options().get_max_connections() >= 3
     }
 
     /// Connections open now.

@@ -6,10 +6,9 @@
 
 use std::time::Duration;
 
-use sqlx::pool::PoolConnection;
-use sqlx::{Executor, PgConnection, Postgres};
+use sqlx::Executor;
 
-use super::{Error, Kind};
+use super::{Conn, Error, Kind};
 
 /// The kinds of transaction there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,11 +67,11 @@ impl Begin {
 /// what such a connection was in the middle of.
 #[derive(Debug)]
 pub struct Tx {
-    conn: Option<PoolConnection<Postgres>>,
+    conn: Option<Conn>,
 }
 
 impl Tx {
-    pub(super) async fn begin(conn: PoolConnection<Postgres>, kind: Begin) -> Result<Self, Error> {
+    pub(super) async fn begin(conn: Conn, kind: Begin) -> Result<Self, Error> {
         let mut tx = Self { conn: Some(conn) };
         match tx.conn().execute(kind.sql()).await {
             Ok(_) => Ok(tx),
@@ -92,7 +91,7 @@ impl Tx {
         clippy::expect_used,
         reason = "the connection is taken only by methods that consume the transaction"
     )]
-    pub fn conn(&mut self) -> &mut PgConnection {
+    pub fn conn(&mut self) -> &mut Conn {
         self.conn.as_mut().expect("an unfinished transaction has its connection")
     }
 
@@ -149,14 +148,21 @@ impl Drop for Tx {
 }
 
 /// A connection for autocommitted reads. Dropped unfinished, it is closed like a [`Tx`]'s.
+///
+/// A statement without a name is parsed in one exchange and run in the next; between them a pooler must not give the
+/// connection to somebody else, so these reads are transactions.
 #[derive(Debug)]
 pub struct Read {
-    conn: Option<PoolConnection<Postgres>>,
+    conn: Option<Conn>,
 }
 
 impl Read {
-    pub(super) fn new(conn: PoolConnection<Postgres>) -> Self {
-        Self { conn: Some(conn) }
+    pub(super) async fn begin(conn: Conn) -> Result<Self, Error> {
+        let mut read = Self { conn: Some(conn) };
+        if !read.conn().is_named() {
+            read.conn().execute("BEGIN;ROLLBACK;BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY").await?;
+        }
+        Ok(read)
     }
 
     /// The connection.
@@ -164,7 +170,7 @@ impl Read {
         clippy::expect_used,
         reason = "the connection is taken only by the method that consumes the read"
     )]
-    pub fn conn(&mut self) -> &mut PgConnection {
+    pub fn conn(&mut self) -> &mut Conn {
         self.conn.as_mut().expect("an unfinished read has its connection")
     }
 
@@ -172,11 +178,20 @@ impl Read {
     ///
     /// # Errors
     /// The work's own.
-    pub fn finish<T>(mut self, work: Result<T, Error>) -> Result<T, Error> {
-        if !work.as_ref().is_err_and(Error::spoils_connection) {
+    pub async fn finish<T>(mut self, work: Result<T, Error>) -> Result<T, Error> {
+        if !work.as_ref().is_err_and(Error::spoils_connection) && self.over().await {
             self.conn = None;
         }
         work
+    }
+
+    /// Ends the transaction, if it is one.
+    async fn over(&mut self) -> bool {
+        self.conn().is_named()
+            || matches!(
+                tokio::time::timeout(Duration::from_secs(2), self.conn().execute("ROLLBACK")).await,
+                Ok(Ok(_))
+            )
     }
 }
 

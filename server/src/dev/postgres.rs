@@ -42,12 +42,20 @@ pub struct Options {
     pub settings: Vec<String>,
     /// How long to wait for the first connection, recovery included.
     pub ready_within: Duration,
+    /// The folder with `initdb` and `postgres`; `None` looks for the machine's.
+    pub bin: Option<PathBuf>,
 }
 
 impl Options {
     /// The defaults, in `dir`: a free port, 200 connections, 64 prepared transactions.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into(), port: None, settings: Vec::new(), ready_within: Duration::from_secs(60) }
+        Self {
+            dir: dir.into(),
+            port: None,
+            settings: Vec::new(),
+            ready_within: Duration::from_secs(60),
+            bin: None,
+        }
     }
 
     /// One more line for `postgresql.conf`.
@@ -76,7 +84,7 @@ impl Postgres {
     /// come up.
     pub async fn start(mut options: Options) -> Result<Self, Error> {
         options.dir = io(std::path::absolute(&options.dir), || format!("find {}", options.dir.display()))?;
-        let bin = find_bin()?;
+        let bin = options.bin.clone().map_or_else(find_bin, Ok)?;
         let account = Account::for_server("postgres", INSTALL)?;
         let prepare = {
             let (bin, account, options) = (bin.clone(), account.clone(), options.clone());

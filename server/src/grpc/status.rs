@@ -76,7 +76,7 @@ impl Row {
 impl Failure {
     /// The status for a call about `service`.
     pub fn into_status(self, service: &str) -> Status {
-        let row = self.row();
+        let row = self.row(service);
         let mut metadata = HashMap::new();
         // A name that breaks the rules is not repeated.
         if holdfast_proto::envelope::service_name_problem(service).is_none() {
@@ -100,7 +100,7 @@ impl Failure {
 
     /// Whether it is the server's own fault, which its log must explain.
     pub(super) fn is_fault(&self) -> bool {
-        self.row().reason == ErrorReason::Internal
+        self.row("").reason == ErrorReason::Internal
     }
 
     /// What happened, for the log: without values of rows, which a database's own text may hold.
@@ -112,7 +112,7 @@ impl Failure {
         }
     }
 
-    fn row(&self) -> Row {
+    fn row(&self, service: &str) -> Row {
         match self {
             Self::Invalid(violations) => Row::no(ErrorReason::InvalidRequest, violations.to_string()),
             Self::TicketMissing(violations) => Row::no(ErrorReason::TicketMissing, violations.to_string()),
@@ -130,14 +130,14 @@ impl Failure {
             Self::HoldUnimplemented => {
                 Row::no(ErrorReason::HoldUnimplemented, "hold: holds are not in this release")
             }
-            Self::Stage(refused) => stage_row(refused),
-            Self::Read(error) => database_row(error, false),
+            Self::Stage(refused) => stage_row(refused, service),
+            Self::Read(error) => database_row(error, service, false),
             Self::Internal => Row::no(ErrorReason::Internal, "a fault in the server; see its log").unknown(),
         }
     }
 }
 
-fn stage_row(refused: &Refused) -> Row {
+fn stage_row(refused: &Refused, service: &str) -> Row {
     match refused {
         Refused::TicketNotOpen => Row::no(ErrorReason::TicketNotOpen, format!("ticket: {refused}")),
         Refused::TicketRolledBack => Row::no(ErrorReason::TicketRolledBack, format!("ticket: {refused}")),
@@ -148,17 +148,19 @@ fn stage_row(refused: &Refused) -> Row {
         Refused::Overloaded => Row::no(ErrorReason::Overloaded, refused.to_string()).retry(OVERLOADED_RETRY),
         Refused::ShuttingDown => Row::no(ErrorReason::ShuttingDown, refused.to_string()),
         Refused::NoAnswer => Row::no(ErrorReason::Internal, "a fault in the server; see its log").unknown(),
-        Refused::Database(error) => database_row(error, !error.certainly_not_applied()),
+        Refused::Database(error) => database_row(error, service, !error.certainly_not_applied()),
     }
 }
 
-fn database_row(error: &db::Error, applied_unknown: bool) -> Row {
+/// `service` is a configured one: nobody else's database fails.
+fn database_row(error: &db::Error, service: &str, applied_unknown: bool) -> Row {
     let row = match error.kind {
         Kind::Unavailable | Kind::TimedOut | Kind::Schema => {
-            Row::no(ErrorReason::DatabaseUnavailable, format!("the service's database: {error}"))
+            Row::no(ErrorReason::DatabaseUnavailable, format!("the database of service {service}: {error}"))
         }
         Kind::ReadOnly => {
-            Row::no(ErrorReason::DatabaseReadOnly, "the service's database refuses writes (SQLSTATE 25006)")
+            let message = format!("the database of service {service} refuses writes (SQLSTATE 25006)");
+            Row::no(ErrorReason::DatabaseReadOnly, message)
         }
         Kind::Contended => {
             Row::no(ErrorReason::EventContended, "another transaction is in the way").retry(CONTENDED_RETRY)

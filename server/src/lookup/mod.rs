@@ -115,7 +115,7 @@ pub async fn event(pool: &Pool, id: Uuid) -> Result<Option<Event>, db::Error> {
     db::within(LIMIT, async {
         let mut read = pool.read().await?;
         let found = sqlx::query_as(EVENT).bind(id).fetch_optional(read.conn()).await;
-        read.finish(found.map_err(db::Error::from))
+        read.finish(found.map_err(db::Error::from)).await
     })
     .await
 }

@@ -22,11 +22,12 @@
 //! (their claims ended twice without an outcome) and *parked* ones: no broker could carry them, or they kept killing their
 //! publishers. Design, section 4; `docs/decisions.md`.
 
+pub mod announced;
 pub mod drain;
 pub mod parked;
 mod resolvable;
 mod sql;
 pub mod stage;
 
-pub use resolvable::OutboxRows;
+pub use resolvable::{Looks, OutboxRows};
 pub use sql::QUERIES;

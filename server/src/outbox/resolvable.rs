@@ -1,30 +1,57 @@
 //! The outbox's rows as the resolver sees them.
+//!
+//! The resolver's walk and the drainer's poll both come once a second and mostly find nothing; so the walk's first page asks
+//! for both in one statement, and hands on what is the drainer's ([`Looks`]).
+
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use sqlx::PgConnection;
+use tokio::sync::watch;
 
 use super::sql;
 use crate::db;
 use crate::tickets::{Applied, Resolvable, Verdicts};
 
 /// Registers `event_outbox` with the tickets' resolver.
-#[derive(Debug, Default)]
-pub struct OutboxRows;
+#[derive(Debug)]
+pub struct OutboxRows {
+    lease: Duration,
+    looks: watch::Sender<bool>,
+}
+
+/// Whether there was work for a pass, each time that the resolver looked.
+pub type Looks = watch::Receiver<bool>;
+
+impl OutboxRows {
+    /// The rows, and what the resolver sees of the drainer's work. `lease` is the drain's.
+    pub fn new(lease: Duration) -> (Self, Looks) {
+        let (looks, seen) = watch::channel(false);
+        (Self { lease, looks }, seen)
+    }
+}
 
 impl Resolvable for OutboxRows {
     fn undecided<'a>(
         &'a self,
-        conn: &'a mut PgConnection,
+        conn: &'a mut db::Conn,
         after: Option<i64>,
         limit: i64,
     ) -> BoxFuture<'a, Result<Vec<i64>, db::Error>> {
-        sql::undecided(conn, after, limit).boxed()
+        async move {
+            if after.is_some() {
+                return sql::undecided(conn, after, limit).await;
+            }
+            let waiting = sql::work_waits(conn, self.lease.as_secs_f64(), limit).await?;
+            self.looks.send_replace(waiting.work);
+            Ok(waiting.tickets)
+        }
+        .boxed()
     }
 
     fn apply<'a>(
         &'a self,
-        conn: &'a mut PgConnection,
+        conn: &'a mut db::Conn,
         verdicts: &'a Verdicts,
     ) -> BoxFuture<'a, Result<Applied, db::Error>> {
         async move {
@@ -38,7 +65,7 @@ impl Resolvable for OutboxRows {
 
     fn naming<'a>(
         &'a self,
-        conn: &'a mut PgConnection,
+        conn: &'a mut db::Conn,
         tickets: &'a [i64],
     ) -> BoxFuture<'a, Result<Vec<i64>, db::Error>> {
         sql::naming(conn, tickets).boxed()

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use sqlx::PgConnection;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -28,6 +27,7 @@ queries! {
     NOW = "now",
     FLUSH = "flush",
     WORK_WAITS = "work_waits",
+    ANNOUNCES = "announces",
     LOCK = "lock",
     HEAL = "heal",
     CLOSE_LAPSED = "close_lapsed",
@@ -68,19 +68,19 @@ pub(super) const DECIDED_PER_TX: u64 = 1_000;
 // --- tickets --------------------------------------------------------------------------------------------------------
 
 pub(super) async fn undecided(
-    conn: &mut PgConnection,
+    conn: &mut db::Conn,
     after: Option<i64>,
     limit: i64,
 ) -> Result<Vec<i64>, db::Error> {
     Ok(sqlx::query_scalar(UNDECIDED).bind(after).bind(limit).fetch_all(conn).await?)
 }
 
-pub(super) async fn naming(conn: &mut PgConnection, tickets: &[i64]) -> Result<Vec<i64>, db::Error> {
+pub(super) async fn naming(conn: &mut db::Conn, tickets: &[i64]) -> Result<Vec<i64>, db::Error> {
     Ok(sqlx::query_scalar(NAMING).bind(tickets).fetch_all(conn).await?)
 }
 
 /// At most [`DECIDED_PER_TX`] rows; as many as that means that there may be more.
-pub(super) async fn keep(conn: &mut PgConnection, committed: &[i64]) -> Result<u64, db::Error> {
+pub(super) async fn keep(conn: &mut db::Conn, committed: &[i64]) -> Result<u64, db::Error> {
     if committed.is_empty() {
         return Ok(0);
     }
@@ -93,10 +93,7 @@ pub(super) async fn keep(conn: &mut PgConnection, committed: &[i64]) -> Result<u
 }
 
 /// As [`keep`].
-pub(super) async fn discard_rolled_back(
-    conn: &mut PgConnection,
-    rolled_back: &[i64],
-) -> Result<u64, db::Error> {
+pub(super) async fn discard_rolled_back(conn: &mut db::Conn, rolled_back: &[i64]) -> Result<u64, db::Error> {
     if rolled_back.is_empty() {
         return Ok(0);
     }
@@ -124,7 +121,7 @@ pub(super) struct NewRows {
 }
 
 /// Inserts what is new; answers the ids inserted.
-pub(super) async fn insert(conn: &mut PgConnection, rows: &NewRows) -> Result<Vec<Uuid>, db::Error> {
+pub(super) async fn insert(conn: &mut db::Conn, rows: &NewRows) -> Result<Vec<Uuid>, db::Error> {
     Ok(sqlx::query_scalar(INSERT)
         .bind(&rows.ids)
         .bind(&rows.aggregate_ids)
@@ -145,12 +142,12 @@ pub(super) struct Existing {
     pub content_hash: Option<Vec<u8>>,
 }
 
-pub(super) async fn existing(conn: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<Existing>, db::Error> {
+pub(super) async fn existing(conn: &mut db::Conn, ids: &[Uuid]) -> Result<Vec<Existing>, db::Error> {
     Ok(sqlx::query_as(EXISTING).bind(ids).fetch_all(conn).await?)
 }
 
 pub(super) async fn replace_rolled_back(
-    conn: &mut PgConnection,
+    conn: &mut db::Conn,
     ids: &[Uuid],
     tickets: &[i64],
 ) -> Result<u64, db::Error> {
@@ -163,12 +160,12 @@ pub(super) async fn replace_rolled_back(
     Ok(gone.unsigned_abs())
 }
 
-pub(super) async fn now(conn: &mut PgConnection) -> Result<OffsetDateTime, db::Error> {
+pub(super) async fn now(conn: &mut db::Conn) -> Result<OffsetDateTime, db::Error> {
     Ok(sqlx::query_scalar(NOW).fetch_one(conn).await?)
 }
 
 /// Makes the commit of a transaction that has written nothing flush what it has seen.
-pub(super) async fn flush(conn: &mut PgConnection) -> Result<(), db::Error> {
+pub(super) async fn flush(conn: &mut db::Conn) -> Result<(), db::Error> {
     let _: bool = sqlx::query_scalar(FLUSH).fetch_one(conn).await?;
     Ok(())
 }
@@ -182,11 +179,33 @@ pub(super) struct Blocks {
     pub parked: bool,
 }
 
-pub(super) async fn work_waits(conn: &mut PgConnection, lease_seconds: f64) -> Result<bool, db::Error> {
-    Ok(sqlx::query_scalar(WORK_WAITS).bind(lease_seconds).fetch_one(conn).await?)
+/// Whether new events announce themselves.
+pub(super) async fn announces(conn: &mut db::Conn) -> Result<bool, db::Error> {
+    Ok(sqlx::query_scalar::<_, Option<bool>>(ANNOUNCES).fetch_one(conn).await?.unwrap_or(false))
 }
 
-pub(super) async fn try_drain_lock(conn: &mut PgConnection) -> Result<bool, db::Error> {
+/// What there is to do.
+#[derive(Debug, sqlx::FromRow)]
+pub(super) struct Waiting {
+    standby: bool,
+    /// The first tickets that undecided rows name.
+    pub tickets: Vec<i64>,
+    /// Whether a pass would find something.
+    pub work: bool,
+}
+
+/// A standby answers like a primary without work, for ever; so it is no answer.
+pub(super) async fn work_waits(
+    conn: &mut db::Conn,
+    lease_seconds: f64,
+    tickets: i64,
+) -> Result<Waiting, db::Error> {
+    let waiting: Waiting =
+        sqlx::query_as(WORK_WAITS).bind(lease_seconds).bind(tickets).fetch_one(conn).await?;
+    if waiting.standby { Err(db::Error::standby()) } else { Ok(waiting) }
+}
+
+pub(super) async fn try_drain_lock(conn: &mut db::Conn) -> Result<bool, db::Error> {
     Ok(sqlx::query_scalar(LOCK).bind(LOCK_CLASS).bind(DRAIN_LOCK).fetch_one(conn).await?)
 }
 
@@ -206,7 +225,7 @@ pub(super) struct Parking {
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Takes the drain lock, tried again and again for a second; tells whether it is held.
-pub(super) async fn lock_patiently(conn: &mut PgConnection) -> Result<bool, db::Error> {
+pub(super) async fn lock_patiently(conn: &mut db::Conn) -> Result<bool, db::Error> {
     let until = Instant::now() + LOCK_PATIENCE;
     loop {
         if try_drain_lock(conn).await? {
@@ -219,33 +238,30 @@ pub(super) async fn lock_patiently(conn: &mut PgConnection) -> Result<bool, db::
     }
 }
 
-pub(super) async fn heal(conn: &mut PgConnection, lease_seconds: f64) -> Result<Vec<Parking>, db::Error> {
+pub(super) async fn heal(conn: &mut db::Conn, lease_seconds: f64) -> Result<Vec<Parking>, db::Error> {
     Ok(sqlx::query_as(HEAL).bind(lease_seconds).fetch_all(conn).await?)
 }
 
 /// Removes the batches that [`heal`] has emptied.
-pub(super) async fn close_lapsed(conn: &mut PgConnection, lease_seconds: f64) -> Result<(), db::Error> {
+pub(super) async fn close_lapsed(conn: &mut db::Conn, lease_seconds: f64) -> Result<(), db::Error> {
     sqlx::query(CLOSE_LAPSED).bind(lease_seconds).execute(conn).await?;
     Ok(())
 }
 
 /// As [`heal`].
 pub(super) async fn heal_strays(
-    conn: &mut PgConnection,
+    conn: &mut db::Conn,
     lease_seconds: f64,
 ) -> Result<Vec<Option<String>>, db::Error> {
     Ok(sqlx::query_scalar(HEAL_STRAYS).bind(lease_seconds).fetch_all(conn).await?)
 }
 
-pub(super) async fn settle_ended(
-    conn: &mut PgConnection,
-    limit: i64,
-) -> Result<Vec<Option<String>>, db::Error> {
+pub(super) async fn settle_ended(conn: &mut db::Conn, limit: i64) -> Result<Vec<Option<String>>, db::Error> {
     Ok(sqlx::query_scalar(SETTLE_ENDED).bind(limit).fetch_all(conn).await?)
 }
 
 pub(super) async fn promote(
-    conn: &mut PgConnection,
+    conn: &mut db::Conn,
     keys: &[String],
     per_key: i64,
     blocks: Blocks,
@@ -263,7 +279,7 @@ pub(super) async fn promote(
         .rows_affected())
 }
 
-pub(super) async fn stranded(conn: &mut PgConnection, blocks: Blocks) -> Result<Vec<String>, db::Error> {
+pub(super) async fn stranded(conn: &mut db::Conn, blocks: Blocks) -> Result<Vec<String>, db::Error> {
     Ok(sqlx::query_scalar(STRANDED).bind(blocks.unroutable).bind(blocks.parked).fetch_all(conn).await?)
 }
 
@@ -279,7 +295,7 @@ pub(super) struct Seen {
 }
 
 pub(super) async fn see(
-    conn: &mut PgConnection,
+    conn: &mut db::Conn,
     committed: &[i64],
     limit: i64,
     max_free: i64,
@@ -304,7 +320,7 @@ pub(super) struct Claimed {
 }
 
 pub(super) async fn claim(
-    conn: &mut PgConnection,
+    conn: &mut db::Conn,
     ids: &[Uuid],
     committed: &[i64],
     claimed_by: &str,
@@ -324,7 +340,7 @@ pub(super) async fn claim(
 
 /// Enters a claimed batch; answers its id.
 pub(super) async fn open_claim(
-    conn: &mut PgConnection,
+    conn: &mut db::Conn,
     claimed_by: &str,
     ids: &[Uuid],
     keys: &[&str],
@@ -332,23 +348,23 @@ pub(super) async fn open_claim(
     Ok(sqlx::query_scalar(OPEN_CLAIM).bind(claimed_by).bind(ids).bind(keys).fetch_one(conn).await?)
 }
 
-pub(super) async fn close_claims(conn: &mut PgConnection, batches: &[i64]) -> Result<(), db::Error> {
+pub(super) async fn close_claims(conn: &mut db::Conn, batches: &[i64]) -> Result<(), db::Error> {
     sqlx::query(CLOSE_CLAIMS).bind(batches).execute(conn).await?;
     Ok(())
 }
 
 /// The next row that must be claimed alone.
-pub(super) async fn lone(conn: &mut PgConnection) -> Result<Option<Uuid>, db::Error> {
+pub(super) async fn lone(conn: &mut db::Conn) -> Result<Option<Uuid>, db::Error> {
     Ok(sqlx::query_scalar(LONE).fetch_optional(conn).await?)
 }
 
-pub(super) async fn lone_waits(conn: &mut PgConnection) -> Result<bool, db::Error> {
+pub(super) async fn lone_waits(conn: &mut db::Conn) -> Result<bool, db::Error> {
     Ok(sqlx::query_scalar(LONE_WAITS).fetch_one(conn).await?)
 }
 
 /// Parks claimed rows; as [`stamp`].
 pub(super) async fn park(
-    conn: &mut PgConnection,
+    conn: &mut db::Conn,
     ids: &[Uuid],
     generations: &[i64],
     reasons: &[String],
@@ -359,7 +375,7 @@ pub(super) async fn park(
 
 /// Parks a row that the database cannot hand over; `None` if it was not there to be parked.
 pub(super) async fn park_unclaimable(
-    conn: &mut PgConnection,
+    conn: &mut db::Conn,
     id: Uuid,
     error: &str,
 ) -> Result<Option<Parking>, db::Error> {
@@ -383,18 +399,18 @@ pub(super) struct Stamped {
 }
 
 /// Rows of these types need not wait for a queue any more, at most `most` a type; tells how many.
-pub(super) async fn release(conn: &mut PgConnection, types: &[String], most: i64) -> Result<u64, db::Error> {
+pub(super) async fn release(conn: &mut db::Conn, types: &[String], most: i64) -> Result<u64, db::Error> {
     Ok(sqlx::query(RELEASE).bind(types).bind(most).execute(conn).await?.rows_affected())
 }
 
 /// Gives each type that waits for a queue and has no probe a new one.
-pub(super) async fn probe(conn: &mut PgConnection) -> Result<u64, db::Error> {
+pub(super) async fn probe(conn: &mut db::Conn) -> Result<u64, db::Error> {
     Ok(sqlx::query(PROBE).execute(conn).await?.rows_affected())
 }
 
 /// The rows stamped; those missing are outdated by a newer claim, or [`skipped`].
 pub(super) async fn stamp(
-    conn: &mut PgConnection,
+    conn: &mut db::Conn,
     ids: &[Uuid],
     generations: &[i64],
     locked: bool,
@@ -404,7 +420,7 @@ pub(super) async fn stamp(
 
 /// Which of these rows, that a settle did not write, are locked by somebody else.
 pub(super) async fn skipped(
-    conn: &mut PgConnection,
+    conn: &mut db::Conn,
     ids: &[Uuid],
     generations: &[i64],
     claimed: bool,
@@ -422,7 +438,7 @@ pub(super) struct Failures {
 
 /// As [`stamp`].
 pub(super) async fn fail(
-    conn: &mut PgConnection,
+    conn: &mut db::Conn,
     ids: &[Uuid],
     generations: &[i64],
     failures: &Failures,
@@ -441,7 +457,7 @@ pub(super) async fn fail(
 
 /// As [`stamp`].
 pub(super) async fn give_back(
-    conn: &mut PgConnection,
+    conn: &mut db::Conn,
     ids: &[Uuid],
     generations: &[i64],
     locked: bool,

@@ -22,7 +22,6 @@ mod sql;
 mod sweep;
 
 use futures::future::BoxFuture;
-use sqlx::PgConnection;
 
 use crate::db;
 
@@ -67,7 +66,7 @@ pub trait Resolvable: Send + Sync {
     /// Distinct tickets above `after` that undecided rows name, ascending, at most `limit`.
     fn undecided<'a>(
         &'a self,
-        conn: &'a mut PgConnection,
+        conn: &'a mut db::Conn,
         after: Option<i64>,
         limit: i64,
     ) -> BoxFuture<'a, Result<Vec<i64>, db::Error>>;
@@ -76,14 +75,14 @@ pub trait Resolvable: Send + Sync {
     /// them in pieces.
     fn apply<'a>(
         &'a self,
-        conn: &'a mut PgConnection,
+        conn: &'a mut db::Conn,
         verdicts: &'a Verdicts,
     ) -> BoxFuture<'a, Result<Applied, db::Error>>;
 
     /// Those of `tickets` that an undecided row still names.
     fn naming<'a>(
         &'a self,
-        conn: &'a mut PgConnection,
+        conn: &'a mut db::Conn,
         tickets: &'a [i64],
     ) -> BoxFuture<'a, Result<Vec<i64>, db::Error>>;
 }
@@ -93,7 +92,7 @@ pub trait Resolvable: Send + Sync {
 ///
 /// # Errors
 /// The database's.
-pub async fn ask(conn: &mut PgConnection, tickets: &[i64]) -> Result<Verdicts, db::Error> {
+pub async fn ask(conn: &mut db::Conn, tickets: &[i64]) -> Result<Verdicts, db::Error> {
     if tickets.is_empty() {
         return Ok(Verdicts::default());
     }
@@ -108,7 +107,7 @@ pub async fn ask(conn: &mut PgConnection, tickets: &[i64]) -> Result<Verdicts, d
 ///
 /// # Errors
 /// The database's.
-pub async fn judge_free(conn: &mut PgConnection, free: &[i64]) -> Result<Verdicts, db::Error> {
+pub async fn judge_free(conn: &mut db::Conn, free: &[i64]) -> Result<Verdicts, db::Error> {
     if free.is_empty() {
         return Ok(Verdicts::default());
     }
@@ -121,7 +120,7 @@ pub async fn judge_free(conn: &mut PgConnection, free: &[i64]) -> Result<Verdict
 ///
 /// # Errors
 /// The database's.
-pub async fn held(conn: &mut PgConnection, tickets: &[i64]) -> Result<Vec<i64>, db::Error> {
+pub async fn held(conn: &mut db::Conn, tickets: &[i64]) -> Result<Vec<i64>, db::Error> {
     let free = sql::free(conn, tickets).await?;
     Ok(tickets.iter().copied().filter(|t| !free.contains(t)).collect())
 }

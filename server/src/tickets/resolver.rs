@@ -77,6 +77,16 @@ impl Hints {
     }
 }
 
+/// The connection of a service without undecided tickets: it is looked at again in a second.
+#[derive(Debug, Default)]
+struct Kept {
+    read: Option<db::Read>,
+    uses: u32,
+}
+
+/// Then it goes back to the pool, which ends old connections.
+const KEPT_FOR: u32 = 600;
+
 /// Resolves the tickets of one service's database.
 pub struct Resolver {
     pool: Pool,
@@ -108,6 +118,7 @@ impl Resolver {
         let mut next_sweep = tokio::time::Instant::now() + self.jittered(self.options.sweep_interval);
         let mut failing = false;
         let mut open = OpenTickets::default();
+        let mut kept = Kept::default();
         loop {
             let mut hinted = Vec::new();
             let walk = tokio::select! {
@@ -117,13 +128,23 @@ impl Resolver {
                 () = tokio::time::sleep_until(next_walk) => true,
                 n = self.hints.recv_many(&mut hinted, MAX_FREE_PER_TX) => if n == 0 { return } else { false },
             };
-            let outcome = if walk {
-                let outcome = self.walk(&mut open).await;
-                next_walk = tokio::time::Instant::now() + self.jittered(self.options.interval);
-                outcome
-            } else {
-                self.resolve(&hinted, &mut Vec::new()).await
+            let work = async {
+                if walk {
+                    self.walk(&mut open, &mut kept).await
+                } else {
+                    self.resolve(&hinted, &mut Vec::new()).await
+                }
             };
+            let outcome = tokio::select! {
+                biased;
+                // Not waited for: a database that does not answer would hold up the stop. A verdict is a fact, and whoever comes
+                // next writes it.
+                () = shutdown.cancelled() => return,
+                outcome = work => outcome,
+            };
+            if walk {
+                next_walk = tokio::time::Instant::now() + self.jittered(self.options.interval);
+            }
             match outcome {
                 Ok(report) => {
                     if failing {
@@ -144,7 +165,11 @@ impl Resolver {
             }
             if walk && !failing && next_sweep <= tokio::time::Instant::now() {
                 next_sweep = tokio::time::Instant::now() + self.jittered(self.options.sweep_interval);
-                let swept = sweeper.run_once(&self.pool, &self.tables, &self.options).await;
+                let swept = tokio::select! {
+                    biased;
+                    () = shutdown.cancelled() => return,
+                    swept = sweeper.run_once(&self.pool, &self.tables, &self.options) => swept,
+                };
                 match swept {
                     Ok(n) => self.metrics.tickets_swept.inc_by(n),
                     Err(error) => {
@@ -159,13 +184,13 @@ impl Resolver {
     ///
     /// # Errors
     /// The database's; what was resolved before it stays resolved.
-    async fn walk(&self, open: &mut OpenTickets) -> Result<Report, db::Error> {
+    async fn walk(&self, open: &mut OpenTickets, kept: &mut Kept) -> Result<Report, db::Error> {
         let mut report = Report::default();
         let mut after = None;
         let mut failed = None;
         let mut still_open = Vec::new();
         loop {
-            let page = db::within(self.options.limit, self.page(after)).await?;
+            let page = db::within(self.options.limit, self.page(after, kept)).await?;
             let Some(last) = page.last().copied() else { break };
             after = Some(last);
             match self.resolve(&page, &mut still_open).await {
@@ -192,17 +217,25 @@ impl Resolver {
     }
 
     /// One page of the walk: tickets above `after`, all tables together, ascending.
-    async fn page(&self, after: Option<i64>) -> Result<Vec<i64>, db::Error> {
-        let mut read = self.pool.read().await?;
+    async fn page(&self, after: Option<i64>, kept: &mut Kept) -> Result<Vec<i64>, db::Error> {
+        let mut read = match kept.read.take() {
+            Some(read) => read,
+            None => self.pool.read().await?,
+        };
         let work = async {
             let mut page = BTreeSet::new();
             for table in &self.tables {
                 page.extend(table.undecided(read.conn(), after, MAX_FREE_PER_TX as i64).await?);
             }
-            Ok(page.into_iter().take(MAX_FREE_PER_TX).collect())
+            Ok(page.into_iter().take(MAX_FREE_PER_TX).collect::<Vec<_>>())
         }
         .await;
-        read.finish(work)
+        kept.uses = (kept.uses + 1) % KEPT_FOR;
+        if work.as_ref().is_ok_and(Vec::is_empty) && kept.uses > 0 && self.pool.spares_one() {
+            kept.read = Some(read);
+            return work;
+        }
+        read.finish(work).await
     }
 
     /// Asks these tickets and writes what was found out.

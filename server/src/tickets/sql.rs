@@ -1,7 +1,5 @@
 //! All SQL that names `holdfast.ticket`.
 
-use sqlx::PgConnection;
-
 use crate::db;
 
 const FREE: &str = include_str!("queries/free.sql");
@@ -13,22 +11,22 @@ const SWEEP: &str = include_str!("queries/sweep.sql");
 pub const QUERIES: &[(&str, &str)] =
     &[("free", FREE), ("committed", COMMITTED), ("all_after", ALL_AFTER), ("sweep", SWEEP)];
 
-pub(super) async fn free(conn: &mut PgConnection, tickets: &[i64]) -> Result<Vec<i64>, db::Error> {
+pub(super) async fn free(conn: &mut db::Conn, tickets: &[i64]) -> Result<Vec<i64>, db::Error> {
     Ok(sqlx::query_scalar(FREE).bind(tickets).fetch_all(conn).await?)
 }
 
-pub(super) async fn committed(conn: &mut PgConnection, tickets: &[i64]) -> Result<Vec<i64>, db::Error> {
+pub(super) async fn committed(conn: &mut db::Conn, tickets: &[i64]) -> Result<Vec<i64>, db::Error> {
     Ok(sqlx::query_scalar(COMMITTED).bind(tickets).fetch_all(conn).await?)
 }
 
 pub(super) async fn all_after(
-    conn: &mut PgConnection,
+    conn: &mut db::Conn,
     after: Option<i64>,
     limit: i64,
 ) -> Result<Vec<i64>, db::Error> {
     Ok(sqlx::query_scalar(ALL_AFTER).bind(after).bind(limit).fetch_all(conn).await?)
 }
 
-pub(super) async fn sweep(conn: &mut PgConnection, tickets: &[i64]) -> Result<u64, db::Error> {
+pub(super) async fn sweep(conn: &mut db::Conn, tickets: &[i64]) -> Result<u64, db::Error> {
     Ok(sqlx::query(SWEEP).bind(tickets).execute(conn).await?.rows_affected())
 }

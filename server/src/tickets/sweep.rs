@@ -24,6 +24,10 @@ impl Sweeper {
         tables: &[Arc<dyn Resolvable>],
         options: &Options,
     ) -> Result<u64, db::Error> {
+        if db::within(options.limit, none(pool)).await? {
+            self.free_since.clear();
+            return Ok(0);
+        }
         let mut after = None;
         let mut seen = HashMap::new();
         loop {
@@ -65,6 +69,13 @@ impl Sweeper {
         .await;
         tx.finish(work).await
     }
+}
+
+/// An idle service has no tickets, and costs no transaction.
+async fn none(pool: &Pool) -> Result<bool, db::Error> {
+    let mut read = pool.read().await?;
+    let first = sql::all_after(read.conn(), None, 1).await;
+    read.finish(first.map(|first| first.is_empty())).await
 }
 
 async fn delete(pool: &Pool, tables: &[Arc<dyn Resolvable>], tickets: &[i64]) -> Result<u64, db::Error> {

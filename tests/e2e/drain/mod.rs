@@ -5,6 +5,7 @@ mod admission;
 mod broker_away;
 mod claims;
 mod confirms;
+mod notify;
 mod order;
 mod order_table;
 mod outages;

@@ -106,8 +106,9 @@ async fn the_hot_statements_use_their_partial_indexes() {
             format!("({live}, ARRAY[]::bigint[], 'me', true, ARRAY[1, 2]::bigint[], true)"),
             "outbox_claim",
         ),
-        ("work_waits", "(60)".to_owned(), "event_outbox_fresh"),
-        ("work_waits", "(60)".to_owned(), "event_outbox_ended"),
+        ("work_waits", "(60, 256)".to_owned(), "event_outbox_fresh"),
+        ("work_waits", "(60, 256)".to_owned(), "event_outbox_ended"),
+        ("work_waits", "(60, 256)".to_owned(), "event_outbox_unresolved"),
         ("heal", "(60)".to_owned(), "outbox_claim"),
         ("heal", "(60)".to_owned(), "event_outbox_pkey"),
         ("close_lapsed", "(60)".to_owned(), "event_outbox_pkey"),
@@ -150,7 +151,7 @@ async fn a_claim_and_an_idle_poll_cost_the_same_among_100_and_among_5000_rows_th
             .run("UPDATE holdfast.event_outbox SET admitted_at = now() WHERE ordering_key LIKE 'live-%'")
             .await;
         database.run("VACUUM ANALYZE holdfast.event_outbox").await;
-        polls.push(explain(&mut connection, "work_waits", "(60)").await.1);
+        polls.push(explain(&mut connection, "work_waits", "(60, 256)").await.1);
     }
     assert!(claims[1] < claims[0] * 2, "buffers touched by the claim: {claims:?}");
     assert!(polls[1] < polls[0] * 2 + 10, "buffers touched by the poll: {polls:?}");

@@ -41,6 +41,31 @@ async fn a_passing_proxy_counts_what_it_carries() {
 }
 
 #[tokio::test]
+async fn a_proxy_counts_round_trips() {
+    let (_database, proxy, mut connection) = scene().await;
+    let before = proxy.turns();
+    for n in 0..3 {
+        insert(&mut connection, n).await.unwrap();
+    }
+
+    // By the simple protocol: one message, one answer.
+    sqlx::raw_sql("BEGIN; SELECT 1; COMMIT").execute(&mut connection).await.unwrap();
+
+    assert_eq!(proxy.turns() - before, 4);
+}
+
+#[tokio::test]
+async fn new_connections_go_where_the_proxy_leads_and_open_ones_stay() {
+    let (database, proxy, mut connection) = scene().await;
+    let nowhere = holdfast_server::dev::ports::Lease::any().unwrap();
+
+    proxy.lead_to(nowhere.port());
+
+    insert(&mut connection, 1).await.unwrap();
+    assert!(PgConnection::connect(&database.url_through(proxy.port())).await.is_err());
+}
+
+#[tokio::test]
 async fn a_cut_resets_open_connections_and_lets_new_ones_in() {
     let (database, proxy, mut connection) = scene().await;
 

@@ -47,6 +47,7 @@ impl Replica {
         let pool = Pool::new(&db::Options {
             url: url.to_owned(),
             max_connections: 4,
+            prepared_statements: true,
             acquire_timeout: Duration::from_secs(5),
         })
         .unwrap();
@@ -56,9 +57,10 @@ impl Replica {
         runtime.spawn(worker.run(stop.clone()));
         let resolved = Arc::new(Notify::new());
         let options = tickets::Options { interval: Duration::from_millis(50), ..tickets::Options::default() };
+        let (rows, looks) = OutboxRows::new(LEASE);
         let (resolver, asked) = tickets::Resolver::new(
             pool.clone(),
-            vec![Arc::new(OutboxRows)],
+            vec![Arc::new(rows)],
             options,
             metrics.clone(),
             resolved.clone(),
@@ -77,7 +79,7 @@ impl Replica {
             ..drain::Options::new(SERVICE.into(), instance.clone())
         };
         let (drainer, hints) =
-            drain::Drainer::new(pool, Arc::new(wire), options, metrics.clone(), asked, resolved);
+            drain::Drainer::new(pool, Arc::new(wire), options, metrics.clone(), asked, resolved, looks);
         runtime.spawn(drainer.run(stop));
         drop(_entered);
         Self { instance, hints, metrics, stager, runtime: Some(runtime), _weather: sender }
@@ -87,7 +89,7 @@ impl Replica {
     pub(super) async fn stage(&self, ticket: i64, event: &Event) -> stage::Outcome {
         let valid =
             envelope::validate(std::slice::from_ref(event), None, &envelope::Limits::default()).unwrap();
-        let staged = self.stager.stage(ticket, valid, 100).await.unwrap();
+        let staged = self.stager.stage(Some(ticket), valid, 100).await.unwrap();
         self.hints.staged(ticket);
         staged[0]
     }

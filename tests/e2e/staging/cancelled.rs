@@ -208,7 +208,13 @@ async fn a_database_that_refuses_connections_is_unavailable_and_surely_nothing_w
 }
 
 fn pool_of_one(url: String) -> Pool {
-    Pool::new(&db::Options { url, max_connections: 1, acquire_timeout: Duration::from_secs(10) }).unwrap()
+    Pool::new(&db::Options {
+        url,
+        max_connections: 1,
+        prepared_statements: true,
+        acquire_timeout: Duration::from_secs(10),
+    })
+    .unwrap()
 }
 
 /// A plain insert, on whatever connection the pool lends.
@@ -224,7 +230,7 @@ async fn a_connection_that_comes_back_inside_a_transaction_is_rolled_back() {
     let pool = pool_of_one(database.url());
     let mut read = pool.read().await.unwrap();
     read.conn().execute("BEGIN; INSERT INTO app_rows VALUES (gen_random_uuid(), 'left open')").await.unwrap();
-    read.finish(Ok(())).unwrap();
+    read.finish(Ok(())).await.unwrap();
 
     insert(&pool).await;
 
@@ -237,7 +243,7 @@ async fn a_begin_that_is_cancelled_half_way_poisons_no_connection() {
     let database = Database::service().await;
     let proxy = Proxy::before(database.server().port).await;
     let pool = pool_of_one(database.url_through(proxy.port()));
-    pool.read().await.unwrap().finish(Ok(())).unwrap();
+    pool.read().await.unwrap().finish(Ok(())).await.unwrap();
     proxy.delay(Duration::from_millis(5));
     for round in 0..12 {
         // From before the BEGIN is sent until after its answer.

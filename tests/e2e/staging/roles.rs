@@ -111,13 +111,19 @@ async fn a_publisher_inserts_events_and_reads_none() {
         .execute("INSERT INTO holdfast.event_outbox (event_type, envelope) VALUES ('order.placed', '{}')")
         .await
         .unwrap();
+    // An announced event needs no right more.
+    database.run("SELECT holdfast.outbox_notify(true)").await;
+    publisher
+        .execute("INSERT INTO holdfast.event_outbox (event_type, envelope) VALUES ('order.placed', '{}')")
+        .await
+        .unwrap();
 
     denied(&mut publisher, "SELECT FROM holdfast.event_outbox").await;
     denied(&mut publisher, "UPDATE holdfast.event_outbox SET attempts = 0").await;
     denied(&mut publisher, "DELETE FROM holdfast.event_outbox").await;
     denied(&mut publisher, "SELECT holdfast.stage_ticket()").await;
     publisher.close().await.unwrap();
-    assert_eq!(database.one::<i64>("SELECT count(*) FROM holdfast.event_outbox").await, 2);
+    assert_eq!(database.one::<i64>("SELECT count(*) FROM holdfast.event_outbox").await, 3);
 }
 
 #[tokio::test]
@@ -138,6 +144,8 @@ async fn a_server_changes_rows_and_neither_tables_nor_ledgers_nor_what_is_append
         "UPDATE holdfast.admin_audit SET sub = ''",
         "DELETE FROM holdfast.admin_audit",
         "TRUNCATE holdfast.admin_audit",
+        // Switching announcements on or off alters the table.
+        "SELECT holdfast.outbox_notify(true)",
     ] {
         denied(&mut server, sql).await;
     }

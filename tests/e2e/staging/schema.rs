@@ -2,10 +2,14 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use holdfast_server::{db::migrate, lookup, outbox, tickets};
+use holdfast_server::{
+    db::migrate,
+    dev::{Postgres, postgres},
+    lookup, outbox, tickets,
+};
 use holdfast_tests::{
     database::{Database, Kind},
-    server,
+    folder, server,
     services::PostgresAt,
 };
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
@@ -18,9 +22,29 @@ const LISTS: [(&str, &[(&str, &str)]); 4] = [
     ("lookup", lookup::QUERIES),
 ];
 
+/// Names the folder with the servers that `./x test --postgres N` has fetched so far.
+const OTHER_POSTGRES: &str = "HOLDFAST_TEST_POSTGRES_FOLDER";
+
 #[tokio::test]
 async fn every_statement_of_the_server_prepares_against_the_migrated_schema() {
-    let database = Database::service().await;
+    prepare_all(&Database::service().await).await;
+}
+
+#[tokio::test]
+async fn every_statement_prepares_on_the_other_postgresqls_that_are_here() {
+    // `./x test --postgres N` fetches them, a test never does; CI's machine has none and this says nothing there.
+    let Some(folder) = std::env::var_os(OTHER_POSTGRES) else { return };
+    let Ok(servers) = std::fs::read_dir(folder) else { return };
+    for bin in servers.map(|server| server.unwrap().path().join("bin")).filter(|bin| bin.is_dir()) {
+        let dir = folder::scratch();
+        let mut options = postgres::Options::new(dir.path()).setting("fsync = off");
+        options.bin = Some(bin);
+        let server = Postgres::start(options).await.unwrap();
+        prepare_all(&Database::fresh(PostgresAt { port: server.port() }, Kind::Service).await).await;
+    }
+}
+
+async fn prepare_all(database: &Database) {
     let mut connection = database.connect().await;
     for (module, queries) in LISTS {
         for (name, sql) in queries {
@@ -107,7 +131,7 @@ async fn migrating_from_two_processes_at_once_is_harmless() {
         Database::fresh(PostgresAt::shared(), Kind::Empty),
         Database::fresh(PostgresAt::shared(), Kind::Empty)
     );
-    let folder = holdfast_tests::folder::scratch();
+    let folder = folder::scratch();
     let path = folder.path().join("holdfast.toml");
     let mut config = server::ServerConfig::new(&control.url(), "amqp://127.0.0.1/x");
     config.service("orders", &service.url());

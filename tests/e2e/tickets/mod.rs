@@ -1,7 +1,8 @@
 //! Tickets: a random nonce, a lock and a row (design, section 3; pitfalls, "PostgreSQL and sqlx").
 
+use holdfast_server::db::Conn;
 use holdfast_tests::{database::Database, logs::Logs};
-use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
+use sqlx::{AssertSqlSafe, Executor as _};
 
 mod binding;
 mod crash;
@@ -28,14 +29,14 @@ pub(crate) fn query(queries: &[(&str, &'static str)], name: &str) -> &'static st
 }
 
 /// A connection in a transaction as the server's own are.
-pub(crate) async fn like_the_server(database: &Database) -> PgConnection {
-    let mut connection = database.connect().await;
+pub(crate) async fn like_the_server(database: &Database) -> Conn {
+    let mut connection = Conn::from(database.connect().await);
     connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await.unwrap();
     connection
 }
 
 /// Ends a connection's transaction, and the connection.
-pub(crate) async fn end(mut connection: PgConnection, how: &str) {
+pub(crate) async fn end(connection: impl Into<Conn>, how: &str) {
+    let mut connection = connection.into();
     connection.execute(AssertSqlSafe(how.to_owned())).await.unwrap();
-    connection.close().await.unwrap();
 }

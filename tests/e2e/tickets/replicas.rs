@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use holdfast_server::outbox;
+use holdfast_server::{db::Conn, outbox};
 use holdfast_tests::{client::event, database::Database, scene::Scene, server::ServerInProcess, wait::LONG};
-use sqlx::{Connection as _, PgConnection};
 use uuid::Uuid;
 
 use super::{end, like_the_server, query};
@@ -47,14 +46,13 @@ async fn two_replicas_agree_and_count_each_discard_once() {
 /// A row of a rolled-back ticket; nobody but the test resolves in this database.
 async fn undecided(database: &Database, ticket: i64) -> Uuid {
     let id = Uuid::now_v7();
-    let mut connection = database.connect().await;
+    let mut connection = Conn::from(database.connect().await);
     insert(&mut connection, id, ticket).await;
-    connection.close().await.unwrap();
     id
 }
 
 /// The verdict "rolled back", as the resolver and the pass write it: rows that somebody is busy with are left.
-async fn discard(connection: &mut PgConnection, ticket: i64) -> i64 {
+async fn discard(connection: &mut Conn, ticket: i64) -> i64 {
     sqlx::query_scalar(query(outbox::QUERIES, "discard_rolled_back"))
         .bind([ticket])
         .bind(1_000_i64)
@@ -65,7 +63,7 @@ async fn discard(connection: &mut PgConnection, ticket: i64) -> i64 {
 }
 
 /// The first half of staging an id again whose first attempt rolled back: waits for who is busy with its row.
-async fn replace(connection: &mut PgConnection, id: Uuid, ticket: i64) -> i64 {
+async fn replace(connection: &mut Conn, id: Uuid, ticket: i64) -> i64 {
     sqlx::query_scalar(query(outbox::QUERIES, "replace_rolled_back"))
         .bind([id])
         .bind([ticket])
@@ -75,7 +73,7 @@ async fn replace(connection: &mut PgConnection, id: Uuid, ticket: i64) -> i64 {
         .unwrap()
 }
 
-async fn insert(connection: &mut PgConnection, id: Uuid, ticket: i64) {
+async fn insert(connection: &mut Conn, id: Uuid, ticket: i64) {
     sqlx::query(
         "INSERT INTO holdfast.event_outbox (id, event_type, envelope, ticket, resolved_at)
          VALUES ($1, 'order.placed', '{}', $2, NULL)",

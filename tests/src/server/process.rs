@@ -5,7 +5,6 @@
 
 use std::{
     net::SocketAddr,
-    os::unix::process::CommandExt as _,
     path::PathBuf,
     process::{ExitStatus, Stdio},
     sync::{Arc, Mutex},
@@ -28,6 +27,7 @@ use super::ServerConfig;
 use crate::{
     folder,
     logs::{Line, Logs, parse_json},
+    reaper::Reaper,
     wait,
 };
 
@@ -205,27 +205,5 @@ async fn follow(from: impl AsyncRead + Unpin, lines: Arc<Mutex<Vec<String>>>, ot
     while let Ok(Some(text)) = from.next_line().await {
         sink(&text, otherwise);
         lines.lock().unwrap().push(text);
-    }
-}
-
-/// Kills a process when this test process is gone, whatever ended it: a shell in a group of its own that waits for
-/// the end of a pipe from us. (`kill_on_drop` does nothing for a test that is killed itself.)
-#[derive(Debug)]
-struct Reaper(std::process::Child);
-
-impl Reaper {
-    fn of(pid: u32) -> Self {
-        let mut shell = std::process::Command::new("/bin/sh");
-        shell.args(["-c", "while read -r _; do :; done; kill -s KILL \"$1\"", "sh", &pid.to_string()]);
-        shell.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        Self(shell.spawn().expect("start the reaper"))
-    }
-}
-
-impl Drop for Reaper {
-    fn drop(&mut self) {
-        // Before its pipe closes: by now the child is dead, and its number may be somebody else's.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }

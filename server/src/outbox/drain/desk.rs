@@ -64,6 +64,8 @@ pub(super) struct Settled {
 
 /// A pause that a hint outlasts; in a longer one the resolver is asked.
 const HINT_PATIENCE: Duration = Duration::from_millis(20);
+/// The resolver looks for work each second, jittered by a tenth.
+const LOOKS_EVERY: Duration = Duration::from_millis(1_100);
 const PASS_PAUSE: Backoff = Backoff { base: Duration::from_millis(200), cap: Duration::from_secs(10) };
 /// So many outcomes are written without waiting for more.
 const SETTLE_ENOUGH: usize = 500;
@@ -344,19 +346,37 @@ impl<P: Publisher> Desk<P> {
         at
     }
 
+    /// The resolver has looked for work in passing. Where a poll is due by the time it will look again, that was the poll.
+    pub(super) fn looked(&mut self, work: bool) {
+        let now = Instant::now();
+        if self.next_poll > now + LOOKS_EVERY {
+            return;
+        }
+        // A little later than the resolver comes again: as long as it does, ours never falls due.
+        self.next_poll = now + self.shared.options.poll.mul_f64(rand::random_range(1.2..1.4));
+        if !self.too_busy_to_poll(now) {
+            self.polled(Ok(work));
+        }
+    }
+
+    fn too_busy_to_poll(&mut self, now: Instant) -> bool {
+        self.want_pass |= now >= self.next_sweep;
+        let busy = self.want_pass || self.passing.is_some();
+        // Perhaps for hours: what the poll would find is looked for by the next pass.
+        self.housekeeping |= busy;
+        busy
+    }
+
     pub(super) fn tick(&mut self) {
         let now = Instant::now();
         if now < self.next_poll {
             return;
         }
         self.next_poll = now + self.shared.options.poll.mul_f64(rand::random_range(0.9..1.1));
-        if now >= self.next_sweep {
-            self.want_pass = true;
+        if self.too_busy_to_poll(now) {
+            return;
         }
-        if self.want_pass || self.passing.is_some() {
-            // Too busy to poll, perhaps for hours: what the poll would find is looked for by the next pass.
-            self.housekeeping = true;
-        } else if self.fair() && self.polling.is_none() {
+        if self.fair() && self.polling.is_none() {
             self.polling = Some(guarded(pass::poll(self.shared.clone())));
         }
     }

@@ -25,6 +25,7 @@ use tokio::sync::{Mutex, Notify, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::Looks;
 use super::sql::Blocks;
 use crate::backoff::Backoff;
 use crate::broker::Publisher;
@@ -140,6 +141,8 @@ pub struct Drainer<P> {
     resolver: tickets::Hints,
     /// Told when the resolver made rows deliverable.
     resolved: Arc<Notify>,
+    /// What the resolver saw of our work: mostly it is the poll.
+    looks: Looks,
 }
 
 /// What passes and settles need.
@@ -160,10 +163,11 @@ impl<P: Publisher> Drainer<P> {
         metrics: ServiceMetrics,
         resolver: tickets::Hints,
         resolved: Arc<Notify>,
+        looks: Looks,
     ) -> (Self, Hints) {
         let (sender, hints) = mpsc::channel(8192);
         let shared = Arc::new(Shared { pool, options, metrics, turn: Mutex::new(()) });
-        (Self { shared, publisher, hints, resolver, resolved }, Hints(sender))
+        (Self { shared, publisher, hints, resolver, resolved, looks }, Hints(sender))
     }
 
     /// Works until `shutdown`; then claims nothing, finishes confirms and stamps for at most the grace time, gives the rest
@@ -172,7 +176,7 @@ impl<P: Publisher> Drainer<P> {
         let flight = Flight::new(self.publisher.clone(), &self.shared.options, self.shared.metrics.clone());
         let mut desk =
             Desk::new(self.shared.clone(), flight, self.publisher.weather(), self.resolver.clone());
-        let mut hints = self.hints;
+        let (mut hints, mut looks) = (self.hints, self.looks);
         let stop_at = loop {
             desk.start_what_can();
             let wake = tokio::time::sleep_until(desk.wake_at());
@@ -185,6 +189,7 @@ impl<P: Publisher> Drainer<P> {
                 polled = joined(&mut desk.polling) => desk.polled(polled),
                 Some(hint) = hints.recv() => desk.hinted(hint),
                 () = self.resolved.notified() => desk.want_pass = true,
+                Ok(()) = looks.changed() => desk.looked(*looks.borrow_and_update()),
                 Ok(()) = desk.weather.changed() => desk.want_pass = true,
                 () = wake => desk.tick(),
             }

@@ -75,8 +75,8 @@ const ENDED_PER_PASS: i64 = 1_000;
 pub(super) async fn poll(shared: Arc<Shared>) -> Result<bool, db::Error> {
     db::within(Duration::from_secs(10), async {
         let mut read = shared.pool.read().await?;
-        let answer = sql::work_waits(read.conn(), shared.options.lease.as_secs_f64()).await;
-        read.finish(answer)
+        let answer = sql::work_waits(read.conn(), shared.options.lease.as_secs_f64(), 0).await;
+        read.finish(answer.map(|waiting| waiting.work)).await
     })
     .await
 }

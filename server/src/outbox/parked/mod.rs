@@ -135,7 +135,7 @@ impl Desk {
         let mut events = db::within(LIMIT, async {
             let mut read = self.pool.read().await?;
             let found = sql::list(read.conn(), filter, after, limit + 1).await;
-            read.finish(found)
+            read.finish(found).await
         })
         .await?;
         let more = events.len() > limit;

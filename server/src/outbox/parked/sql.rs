@@ -1,6 +1,5 @@
 //! The statements about parked rows. One function a file of `queries/`.
 
-use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::super::sql::tally_slot;
@@ -17,7 +16,7 @@ pub const QUERIES: &[(&str, &str)] =
     &[("list", LIST), ("unpark", UNPARK), ("discard", DISCARD), ("left", LEFT)];
 
 pub(super) async fn list(
-    conn: &mut PgConnection,
+    conn: &mut db::Conn,
     filter: &Filter,
     after: Option<i64>,
     limit: usize,
@@ -31,7 +30,7 @@ pub(super) async fn list(
         .await?)
 }
 
-pub(super) async fn unpark(conn: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<Uuid>, db::Error> {
+pub(super) async fn unpark(conn: &mut db::Conn, ids: &[Uuid]) -> Result<Vec<Uuid>, db::Error> {
     Ok(sqlx::query_scalar(UNPARK).bind(ids).fetch_all(conn).await?)
 }
 
@@ -42,7 +41,7 @@ pub(super) struct Gone {
     pub ordering_key: Option<String>,
 }
 
-pub(super) async fn discard(conn: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<Gone>, db::Error> {
+pub(super) async fn discard(conn: &mut db::Conn, ids: &[Uuid]) -> Result<Vec<Gone>, db::Error> {
     Ok(sqlx::query_as(DISCARD).bind(ids).bind(tally_slot()).fetch_all(conn).await?)
 }
 
@@ -53,6 +52,6 @@ pub(super) struct Left {
     pub parked: bool,
 }
 
-pub(super) async fn left(conn: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<Left>, db::Error> {
+pub(super) async fn left(conn: &mut db::Conn, ids: &[Uuid]) -> Result<Vec<Left>, db::Error> {
     Ok(sqlx::query_as(LEFT).bind(ids).fetch_all(conn).await?)
 }

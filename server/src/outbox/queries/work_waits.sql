@@ -1,5 +1,19 @@
--- The idle poll: is there anything for a pass to do? One autocommitted SELECT, an index probe each. $1: the lease.
-SELECT EXISTS (SELECT 1 FROM holdfast.event_outbox
+-- What a service without work is asked, and all that it is asked: is there anything for a pass to do; which tickets do
+-- undecided rows name; is this a standby? One autocommitted SELECT of index probes. $1: the lease. $2: most tickets (as
+-- undecided.sql's first page; 0 looks for none).
+SELECT pg_is_in_recovery() AS standby,
+    ARRAY(
+        WITH RECURSIVE walk AS (
+            (SELECT ticket FROM holdfast.event_outbox WHERE ticket IS NOT NULL AND $2::bigint > 0 ORDER BY ticket LIMIT 1)
+            UNION ALL
+            SELECT (SELECT o.ticket FROM holdfast.event_outbox AS o
+                    WHERE o.ticket IS NOT NULL AND o.ticket > walk.ticket
+                    ORDER BY o.ticket LIMIT 1)
+            FROM walk WHERE walk.ticket IS NOT NULL
+        )
+        SELECT ticket FROM walk WHERE ticket IS NOT NULL LIMIT $2
+    ) AS tickets,
+    EXISTS (SELECT 1 FROM holdfast.event_outbox
                WHERE admitted_at IS NULL AND ticket IS NULL AND hold_operation_id IS NULL AND parked_at IS NULL
                  AND published_at IS NULL AND num_nonnulls(claimed_at) = 0)
     OR EXISTS (SELECT 1 FROM holdfast.event_outbox
@@ -9,4 +23,4 @@ SELECT EXISTS (SELECT 1 FROM holdfast.event_outbox
     OR EXISTS (SELECT 1 FROM holdfast.outbox_claim
                WHERE claimed_at < now() - $1::float8 * interval '1 second'
                   OR claimed_at > now() + $1::float8 * interval '1 second')
-    OR EXISTS (SELECT 1 FROM holdfast.event_outbox WHERE is_head AND num_nonnulls(claimed_at) = 0)
+    OR EXISTS (SELECT 1 FROM holdfast.event_outbox WHERE is_head AND num_nonnulls(claimed_at) = 0) AS work

@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 
-use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::super::sql;
@@ -63,7 +62,7 @@ async fn round(pool: &Pool, options: &Options, request: &Request) -> Result<Roun
     }
 }
 
-async fn work(conn: &mut PgConnection, options: &Options, request: &Request) -> Result<Round, db::Error> {
+async fn work(conn: &mut db::Conn, options: &Options, request: &Request) -> Result<Round, db::Error> {
     let ids: Vec<Uuid> = request.events.iter().map(|e| e.id).collect();
     // Decided row first, ticket second: a request whose commit was seen by the resolver is a duplicate, although its
     // ticket is no longer open.
@@ -105,7 +104,7 @@ async fn work(conn: &mut PgConnection, options: &Options, request: &Request) -> 
 
 /// Whether fewer of the events name the ticket than did.
 async fn moved_on(
-    conn: &mut PgConnection,
+    conn: &mut db::Conn,
     ids: &[Uuid],
     ticket: Option<i64>,
     before: &HashMap<Uuid, sql::Existing>,
