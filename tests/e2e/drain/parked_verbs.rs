@@ -27,6 +27,7 @@ fn desk(stage: &Stage) -> Desk {
         url: stage.database.url(),
         max_connections: 2,
         acquire_timeout: Duration::from_secs(5),
+        prepared_statements: true,
     };
     let metrics = Metrics::new(prometheus::Registry::new()).unwrap().service(SERVICE);
     Desk::new(
