@@ -18,7 +18,7 @@ use proptest::{
 use world::{CALLERS, World};
 
 /// Cases of a run of CI: as many as take some twenty seconds.
-const CASES: u32 = 30;
+const CASES: u32 = 24;
 
 /// A step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
