@@ -8,7 +8,10 @@ use std::{
 
 use holdfast_client::outbox::publish_in_tx;
 use holdfast_proto::v1::Event;
-use holdfast_server::{broker::Outcome, outbox::stage};
+use holdfast_server::{
+    broker::Outcome,
+    outbox::{parked, stage},
+};
 use holdfast_tests::{
     caller::Caller,
     client::{event, keyed},
@@ -21,7 +24,7 @@ use uuid::Uuid;
 
 use super::{
     How, Op,
-    replica::{Replica, SERVICE},
+    replica::{Replica, SERVICE, operator},
     wire::Book,
 };
 
@@ -59,6 +62,7 @@ pub(super) struct World {
     replicas: [Replica; 2],
     instances: usize,
     book: Arc<Mutex<Book>>,
+    operator: parked::Desk,
     callers: Vec<Caller>,
     open: Vec<Option<Open>>,
     /// Rows that were ever in the table.
@@ -101,6 +105,7 @@ impl World {
         }
         Self {
             sql: database.connect().await.into(),
+            operator: operator(&database.url()),
             database,
             replicas,
             instances: 2,
@@ -161,8 +166,19 @@ impl World {
                 )
                 .await;
             }
+            Op::Unpark => self.unpark().await,
         }
         self.check().await;
+    }
+
+    async fn unpark(&self) {
+        let all = parked::Filter { event_type: None, ordering_key: None };
+        let page = self.operator.list(&all, None, 100).await.unwrap();
+        let ids: Vec<Uuid> = page.events.iter().map(|one| one.id).collect();
+        if !ids.is_empty() {
+            let answer = self.operator.unpark(&ids).await.unwrap();
+            assert_eq!(answer.acted.len(), ids.len(), "nobody else is at parked rows");
+        }
     }
 
     async fn opened(&mut self, caller: usize) -> &mut Open {
@@ -307,11 +323,12 @@ impl World {
         let open: usize = self.open.iter().flatten().map(|open| open.staged.len()).sum();
         wait::until("the replicas to come to rest", LONG, || async {
             let mut sql = self.sql.lock().await;
-            let (paths, unresolved): (i64, i64) = sqlx::query_as(
-                "SELECT count(*) FILTER (WHERE ticket IS NULL AND published_at IS NULL
+            let (paths, lone, unresolved): (i64, bool, i64) = sqlx::query_as(
+                "SELECT count(*) FILTER (WHERE ticket IS NULL AND published_at IS NULL AND parked_at IS NULL
                                            AND (admitted_at IS NULL AND claimed_at IS NULL OR next_attempt_at <= now()
                                                 OR claimed_at < now() - interval '1 hour')
                                             OR is_head AND claimed_at IS NULL),
+                        coalesce(bool_or(lone_claims >= 2 AND published_at IS NULL), false),
                         count(*) FILTER (WHERE ticket IS NOT NULL)
                  FROM holdfast.event_outbox",
             )
@@ -331,7 +348,9 @@ impl World {
             let flies = |id: Uuid, by: &str| book.flying.iter().any(|one| one.id == id && one.instance == by);
             let lives = |by: &str| self.replicas.iter().any(|replica| replica.instance == by);
             let idle: Vec<_> = fronts.iter().filter(|(id, by)| lives(by) && !flies(*id, by)).collect();
-            if (paths, unresolved, idle.len()) == (0, open as i64, 0) {
+            // A row that must be claimed alone waits for a flight to be empty, and others wait for it.
+            let waits = lone && book.flying.iter().any(|one| lives(&one.instance));
+            if (paths == 0 || waits) && unresolved == open as i64 && idle.is_empty() {
                 Ok(())
             } else {
                 Err(format!("{paths} in the path, {unresolved} unresolved, {open} open, {idle:?} not sent"))
@@ -354,7 +373,7 @@ impl World {
                     count(*) FILTER (WHERE claimed_at IS NOT NULL AND published_at IS NULL AND NOT EXISTS (
                                          SELECT 1 FROM holdfast.outbox_claim AS c
                                          WHERE c.claimed_at = o.claimed_at AND o.id = ANY (c.ids))) AS strays,
-                    count(*) FILTER (WHERE num_nonnulls(published_at, claimed_at, next_attempt_at, ticket) > 1
+                    count(*) FILTER (WHERE num_nonnulls(published_at, claimed_at, next_attempt_at, ticket, parked_at) > 1
                                         OR claimed_at IS NULL AND claimed_by IS NOT NULL) AS mixed,
                     coalesce(array_agg(id) FILTER (WHERE published_at IS NOT NULL), '{}') AS published
              FROM holdfast.event_outbox AS o",
@@ -388,9 +407,11 @@ impl World {
         // What is in the hands of the dead, or of those who were told nothing, is given up; then all goes well.
         self.apply(&Op::LeasesRunOut { calm: false }).await;
         for _ in 0..1_000 {
+            self.apply(&Op::Unpark).await;
             self.apply(&Op::BackOffsRunOut).await;
             self.calm().await;
-            if self.book.lock().unwrap().flying.is_empty() {
+            let census = Census::over(&mut *self.sql.lock().await).await;
+            if census.moving() + census.parked == 0 {
                 break;
             }
             while !self.book.lock().unwrap().flying.is_empty() {
