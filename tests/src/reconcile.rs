@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use sqlx::{Connection as _, FromRow};
+use sqlx::{Connection as _, FromRow, PgConnection};
 
 use crate::{database::Database, wait};
 
@@ -35,6 +35,16 @@ impl Census {
     /// When the database refuses.
     pub async fn take(database: &Database) -> Self {
         let mut connection = database.connect().await;
+        let census = Self::over(&mut connection).await;
+        let _ = connection.close().await;
+        census
+    }
+
+    /// The same over a connection that is there.
+    ///
+    /// # Panics
+    /// When the database refuses.
+    pub async fn over(connection: &mut PgConnection) -> Self {
         let mut tx =
             connection.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await.expect("begin");
         let mut census: Self = sqlx::query_as(
@@ -60,7 +70,6 @@ impl Census {
                 .expect("count the tally");
         census.gone = gone.into_iter().collect();
         tx.commit().await.expect("commit");
-        let _ = connection.close().await;
         census
     }
 

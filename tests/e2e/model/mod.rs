@@ -18,7 +18,7 @@ use proptest::{
 use world::{CALLERS, World};
 
 /// Cases of a run of CI: as many as take some twenty seconds.
-const CASES: u32 = 30;
+const CASES: u32 = 24;
 
 /// A step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +43,8 @@ enum Op {
     LeasesRunOut { calm: bool },
     /// Every back-off ends.
     BackOffsRunOut,
+    /// What is parked goes off again.
+    Unpark,
 }
 
 /// What becomes of a message.
@@ -79,6 +81,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => replica.prop_map(|replica| Op::Crash { replica }),
         2 => any::<bool>().prop_map(|calm| Op::LeasesRunOut { calm }),
         1 => Just(Op::BackOffsRunOut),
+        1 => Just(Op::Unpark),
     ]
 }
 
@@ -123,4 +126,22 @@ fn a_confirm_that_comes_after_another_claim_of_its_row_changes_nothing() {
         Op::Answer { which: 0, how: How::Confirmed, calm: true },
         Op::Answer { which: 0, how: How::Nacked, calm: true },
     ]);
+}
+
+#[test]
+fn a_row_is_parked_when_seven_claims_ended_without_an_outcome_and_its_followers_wait_for_it() {
+    let mut ops = vec![
+        Op::Publish { caller: 0, key: 1 },
+        Op::Commit { caller: 0, hint: 2 },
+        Op::Publish { caller: 1, key: 1 },
+        Op::Publish { caller: 1, key: 2 },
+        Op::Commit { caller: 1, hint: 2 },
+    ];
+    for _ in 0..7 {
+        let death = [Op::LeasesRunOut { calm: true }, Op::Crash { replica: 0 }, Op::Crash { replica: 1 }];
+        ops.extend(death);
+        ops.push(Op::BackOffsRunOut);
+    }
+    ops.extend([Op::Answer { which: 0, how: How::Confirmed, calm: true }, Op::Unpark]);
+    play(&ops);
 }

@@ -12,7 +12,7 @@ use holdfast_server::{
     broker::Weather,
     db::{self, Pool},
     metrics::{Metrics, ServiceMetrics},
-    outbox::{OutboxRows, drain, stage},
+    outbox::{OutboxRows, drain, parked, stage},
     tickets,
 };
 use sqlx::postgres::PgPoolOptions;
@@ -44,13 +44,7 @@ impl Replica {
         let _entered = runtime.enter();
         let registry = Metrics::new(Default::default()).unwrap();
         let metrics = registry.service(SERVICE);
-        let pool = Pool::new(&db::Options {
-            url: url.to_owned(),
-            max_connections: 4,
-            prepared_statements: true,
-            acquire_timeout: Duration::from_secs(5),
-        })
-        .unwrap();
+        let pool = pool(url);
         let stop = CancellationToken::new();
         let options = stage::Options::new(envelope::source(SERVICE));
         let (stager, worker) = stage::Stager::new(pool.clone(), options, metrics.clone());
@@ -69,15 +63,7 @@ impl Replica {
         let (sender, weather) = watch::channel(Weather::Fair);
         let reads = PgPoolOptions::new().max_connections(2).connect_lazy(url).unwrap();
         let wire = Wire { instance: instance.clone(), book, reads, weather };
-        let never = Backoff { base: LEASE, cap: LEASE };
-        let options = drain::Options {
-            lease: LEASE,
-            poll: Duration::from_millis(20),
-            batch: 4,
-            retry: never,
-            unroutable_retry: never,
-            ..drain::Options::new(SERVICE.into(), instance.clone())
-        };
+        let options = drain_options(&instance);
         let (drainer, hints) =
             drain::Drainer::new(pool, Arc::new(wire), options, metrics.clone(), asked, resolved, looks);
         runtime.spawn(drainer.run(stop));
@@ -92,6 +78,34 @@ impl Replica {
         let staged = self.stager.stage(Some(ticket), valid, 100).await.unwrap();
         self.hints.staged(ticket);
         staged[0]
+    }
+}
+
+/// The operator's hand on parked rows, apart from any replica.
+pub(super) fn operator(url: &str) -> parked::Desk {
+    let metrics = Metrics::new(Default::default()).unwrap().service(SERVICE);
+    parked::Desk::new(pool(url), metrics, &drain_options("operator"))
+}
+
+fn pool(url: &str) -> Pool {
+    let options = db::Options {
+        url: url.to_owned(),
+        max_connections: 4,
+        acquire_timeout: Duration::from_secs(5),
+        prepared_statements: true,
+    };
+    Pool::new(&options).unwrap()
+}
+
+fn drain_options(instance: &str) -> drain::Options {
+    let never = Backoff { base: LEASE, cap: LEASE };
+    drain::Options {
+        lease: LEASE,
+        poll: Duration::from_millis(20),
+        batch: 4,
+        retry: never,
+        unroutable_retry: never,
+        ..drain::Options::new(SERVICE.into(), instance.to_owned())
     }
 }
 

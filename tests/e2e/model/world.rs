@@ -8,7 +8,10 @@ use std::{
 
 use holdfast_client::outbox::publish_in_tx;
 use holdfast_proto::v1::Event;
-use holdfast_server::{broker::Outcome, outbox::stage};
+use holdfast_server::{
+    broker::Outcome,
+    outbox::{parked, stage},
+};
 use holdfast_tests::{
     caller::Caller,
     client::{event, keyed},
@@ -21,7 +24,7 @@ use uuid::Uuid;
 
 use super::{
     How, Op,
-    replica::{Replica, SERVICE},
+    replica::{Replica, SERVICE, operator},
     wire::Book,
 };
 
@@ -54,10 +57,12 @@ struct Committed {
 
 pub(super) struct World {
     database: Database,
-    sql: PgConnection,
+    /// The test's own session.
+    sql: tokio::sync::Mutex<PgConnection>,
     replicas: [Replica; 2],
     instances: usize,
     book: Arc<Mutex<Book>>,
+    operator: parked::Desk,
     callers: Vec<Caller>,
     open: Vec<Option<Open>>,
     /// Rows that were ever in the table.
@@ -73,6 +78,8 @@ pub(super) struct World {
 struct Snapshot {
     /// Keys with rows of more than one claim in flight.
     split_keys: i64,
+    /// Rows in flight that are in no open claim: no lease would ever heal them.
+    strays: i64,
     /// Rows with marks of two states at once.
     mixed: i64,
     published: Vec<Uuid>,
@@ -97,7 +104,8 @@ impl World {
             callers.push(Caller::connect(&database.url()).await);
         }
         Self {
-            sql: database.connect().await,
+            sql: database.connect().await.into(),
+            operator: operator(&database.url()),
             database,
             replicas,
             instances: 2,
@@ -132,11 +140,45 @@ impl World {
                 if calm {
                     self.calm().await;
                 }
-                self.run("claimed_at = claimed_at - interval '2 hours'", "claimed_at IS NOT NULL").await;
+                // Under the drain lock: a row claimed anew in between would be moved without its batch.
+                self.sql("BEGIN").await;
+                self.sql("SELECT pg_advisory_xact_lock(1213156420, 1)").await;
+                self.sql(
+                    "WITH due AS MATERIALIZED (
+                         SELECT id FROM holdfast.event_outbox WHERE claimed_at IS NOT NULL AND published_at IS NULL
+                         ORDER BY id FOR UPDATE
+                     ), claims AS (
+                         UPDATE holdfast.outbox_claim SET claimed_at = claimed_at - interval '2 hours'
+                     )
+                     UPDATE holdfast.event_outbox AS o SET claimed_at = o.claimed_at - interval '2 hours' FROM due
+                     WHERE o.id = due.id AND o.claimed_at IS NOT NULL AND o.published_at IS NULL",
+                )
+                .await;
+                self.sql("COMMIT").await;
             }
-            Op::BackOffsRunOut => self.run("next_attempt_at = now()", "next_attempt_at IS NOT NULL").await,
+            Op::BackOffsRunOut => {
+                self.sql(
+                    "WITH due AS MATERIALIZED (
+                         SELECT id FROM holdfast.event_outbox WHERE next_attempt_at IS NOT NULL ORDER BY id FOR UPDATE
+                     )
+                     UPDATE holdfast.event_outbox AS o SET next_attempt_at = now() FROM due
+                     WHERE o.id = due.id AND o.next_attempt_at IS NOT NULL",
+                )
+                .await;
+            }
+            Op::Unpark => self.unpark().await,
         }
         self.check().await;
+    }
+
+    async fn unpark(&self) {
+        let all = parked::Filter { event_type: None, ordering_key: None };
+        let page = self.operator.list(&all, None, 100).await.unwrap();
+        let ids: Vec<Uuid> = page.events.iter().map(|one| one.id).collect();
+        if !ids.is_empty() {
+            let answer = self.operator.unpark(&ids).await.unwrap();
+            assert_eq!(answer.acted.len(), ids.len(), "nobody else is at parked rows");
+        }
     }
 
     async fn opened(&mut self, caller: usize) -> &mut Open {
@@ -234,7 +276,7 @@ impl World {
         };
         let (id, instance, sent_under) = (sending.id, sending.instance.clone(), sending.generation);
         // Generations only grow: what is outdated now stays so.
-        let outdated = sent_under != claim(&mut self.sql, id).await.map(|now| now.generation);
+        let outdated = sent_under != self.claim(id).await.map(|now| now.generation);
         if how == How::Confirmed && !outdated {
             self.confirmed.insert(id);
         }
@@ -244,14 +286,24 @@ impl World {
         sending.answer(how.outcome());
         // Until it is written down, or came too late and was counted as such; or was written down all the same, which the check
         // will find.
-        let database = &self.database;
+        let this = &self;
         wait::until(&format!("the outcome of {id} to be settled"), LONG, || async move {
-            let mut sql = database.connect().await;
-            let now = claim(&mut sql, id).await.unwrap();
+            let now = this.claim(id).await.unwrap();
             let over = now.generation != sent_under.unwrap_or(-1) || now.holder.is_none();
             if stale.get() > before || now.published || (over && !outdated) { Ok(()) } else { Err(now) }
         })
         .await;
+    }
+
+    async fn claim(&self, id: Uuid) -> Option<Claim> {
+        sqlx::query_as(
+            "SELECT claim_generation AS generation, claimed_by AS holder, published_at IS NOT NULL AS published
+             FROM holdfast.event_outbox WHERE id = $1",
+        )
+        .bind(id)
+        .fetch_optional(&mut *self.sql.lock().await)
+        .await
+        .unwrap()
     }
 
     fn crash(&mut self, replica: usize) {
@@ -261,32 +313,26 @@ impl World {
     }
 
     /// Time passes for rows, by the database's clock.
-    async fn run(&mut self, set: &str, of: &str) {
-        let sql = format!(
-            "WITH due AS MATERIALIZED (
-                 SELECT id FROM holdfast.event_outbox WHERE {of} AND published_at IS NULL ORDER BY id FOR UPDATE
-             )
-             UPDATE holdfast.event_outbox AS o SET {set} FROM due
-             WHERE o.id = due.id AND o.{of} AND o.published_at IS NULL"
-        );
-        sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&mut self.sql).await.unwrap();
+    async fn sql(&self, sql: &'static str) {
+        sqlx::query(sql).execute(&mut *self.sql.lock().await).await.unwrap();
     }
 
     /// Waits until the replicas have nothing more to do before somebody answers, commits, or time passes: nothing lies in the
     /// claim's path, every ended transaction is decided, and every front that a living replica has claimed is on the wire.
-    async fn calm(&mut self) {
+    async fn calm(&self) {
         let open: usize = self.open.iter().flatten().map(|open| open.staged.len()).sum();
         wait::until("the replicas to come to rest", LONG, || async {
-            let mut sql = self.database.connect().await;
-            let (paths, unresolved): (i64, i64) = sqlx::query_as(
-                "SELECT count(*) FILTER (WHERE ticket IS NULL AND published_at IS NULL
-                                           AND (admitted_at IS NULL OR next_attempt_at <= now()
+            let mut sql = self.sql.lock().await;
+            let (paths, lone, unresolved): (i64, bool, i64) = sqlx::query_as(
+                "SELECT count(*) FILTER (WHERE ticket IS NULL AND published_at IS NULL AND parked_at IS NULL
+                                           AND (admitted_at IS NULL AND claimed_at IS NULL OR next_attempt_at <= now()
                                                 OR claimed_at < now() - interval '1 hour')
                                             OR is_head AND claimed_at IS NULL),
+                        coalesce(bool_or(lone_claims >= 2 AND published_at IS NULL), false),
                         count(*) FILTER (WHERE ticket IS NOT NULL)
                  FROM holdfast.event_outbox",
             )
-            .fetch_one(&mut sql)
+            .fetch_one(&mut *sql)
             .await
             .unwrap();
             let fronts: Vec<(Uuid, String)> = sqlx::query_as(
@@ -294,14 +340,17 @@ impl World {
                  FROM holdfast.event_outbox WHERE claimed_at IS NOT NULL AND published_at IS NULL
                  ORDER BY CASE WHEN ordering_key <> '' THEN ordering_key ELSE id::text END, seq",
             )
-            .fetch_all(&mut sql)
+            .fetch_all(&mut *sql)
             .await
             .unwrap();
+            drop(sql);
             let book = self.book.lock().unwrap();
             let flies = |id: Uuid, by: &str| book.flying.iter().any(|one| one.id == id && one.instance == by);
             let lives = |by: &str| self.replicas.iter().any(|replica| replica.instance == by);
             let idle: Vec<_> = fronts.iter().filter(|(id, by)| lives(by) && !flies(*id, by)).collect();
-            if (paths, unresolved, idle.len()) == (0, open as i64, 0) {
+            // A row that must be claimed alone waits for a flight to be empty, and others wait for it.
+            let waits = lone && book.flying.iter().any(|one| lives(&one.instance));
+            if (paths == 0 || waits) && unresolved == open as i64 && idle.is_empty() {
                 Ok(())
             } else {
                 Err(format!("{paths} in the path, {unresolved} unresolved, {open} open, {idle:?} not sent"))
@@ -311,8 +360,9 @@ impl World {
     }
 
     /// What holds at every instant.
-    async fn check(&mut self) {
-        let census = Census::take(&self.database).await;
+    async fn check(&self) {
+        let mut sql = self.sql.lock().await;
+        let census = Census::over(&mut sql).await;
         assert_eq!(census.accounted(), self.staged as i64, "invariant 2: {census:?}");
         let seen: Snapshot = sqlx::query_as(
             "SELECT (SELECT count(*) FROM (
@@ -320,15 +370,19 @@ impl World {
                          WHERE claimed_at IS NOT NULL AND published_at IS NULL AND ordering_key <> ''
                          GROUP BY ordering_key HAVING count(DISTINCT (claimed_by, claimed_at)) > 1) AS keys
                     ) AS split_keys,
-                    count(*) FILTER (WHERE num_nonnulls(published_at, claimed_at, next_attempt_at, ticket) > 1
+                    count(*) FILTER (WHERE claimed_at IS NOT NULL AND published_at IS NULL AND NOT EXISTS (
+                                         SELECT 1 FROM holdfast.outbox_claim AS c
+                                         WHERE c.claimed_at = o.claimed_at AND o.id = ANY (c.ids))) AS strays,
+                    count(*) FILTER (WHERE num_nonnulls(published_at, claimed_at, next_attempt_at, ticket, parked_at) > 1
                                         OR claimed_at IS NULL AND claimed_by IS NOT NULL) AS mixed,
                     coalesce(array_agg(id) FILTER (WHERE published_at IS NOT NULL), '{}') AS published
-             FROM holdfast.event_outbox",
+             FROM holdfast.event_outbox AS o",
         )
-        .fetch_one(&mut self.sql)
+        .fetch_one(&mut *sql)
         .await
         .unwrap();
         assert_eq!(seen.split_keys, 0, "invariant 4: two valid claims of one key");
+        assert_eq!(seen.strays, 0, "a row in flight that is in no open claim");
         assert_eq!(seen.mixed, 0, "invariant 2: a row in two states");
         for id in seen.published {
             assert!(
@@ -353,17 +407,25 @@ impl World {
         // What is in the hands of the dead, or of those who were told nothing, is given up; then all goes well.
         self.apply(&Op::LeasesRunOut { calm: false }).await;
         for _ in 0..1_000 {
-            self.calm().await;
+            self.apply(&Op::Unpark).await;
             self.apply(&Op::BackOffsRunOut).await;
             self.calm().await;
-            if self.book.lock().unwrap().flying.is_empty() {
+            let census = Census::over(&mut *self.sql.lock().await).await;
+            if census.moving() + census.parked == 0 {
                 break;
             }
-            self.apply(&Op::Answer { which: 0, how: How::Confirmed, calm: false }).await;
+            while !self.book.lock().unwrap().flying.is_empty() {
+                self.answer(0, How::Confirmed).await;
+            }
         }
-        let census = Census::take(&self.database).await;
+        self.check().await;
+        let census = Census::over(&mut *self.sql.lock().await).await;
         assert_eq!(census.published, self.committed.len() as i64, "invariant 1, lost: {census:?}");
         assert_eq!((census.rows, census.moving()), (census.published, 0), "{census:?}");
+        wait::until_equal("open claims", LONG, 0, || {
+            self.database.one::<i64>("SELECT count(*) FROM holdfast.outbox_claim")
+        })
+        .await;
         self.order();
     }
 
@@ -394,17 +456,6 @@ impl World {
             }
         }
     }
-}
-
-async fn claim(sql: &mut PgConnection, id: Uuid) -> Option<Claim> {
-    sqlx::query_as(
-        "SELECT claim_generation AS generation, claimed_by AS holder, published_at IS NOT NULL AS published
-         FROM holdfast.event_outbox WHERE id = $1",
-    )
-    .bind(id)
-    .fetch_optional(sql)
-    .await
-    .unwrap()
 }
 
 fn made(key: usize) -> Event {
