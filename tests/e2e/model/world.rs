@@ -16,7 +16,7 @@ use holdfast_tests::{
     reconcile::Census,
     wait::{self, LONG},
 };
-use sqlx::PgConnection;
+use sqlx::{Executor as _, PgConnection};
 use uuid::Uuid;
 
 use super::{
@@ -132,7 +132,7 @@ impl World {
                 if calm {
                     self.calm().await;
                 }
-                self.run("claimed_at = claimed_at - interval '2 hours'", "claimed_at IS NOT NULL").await;
+                self.leases_run_out().await;
             }
             Op::BackOffsRunOut => self.run("next_attempt_at = now()", "next_attempt_at IS NOT NULL").await,
         }
@@ -260,6 +260,23 @@ impl World {
         self.replicas[replica] = Replica::start(&self.database.url(), instance, self.book.clone());
     }
 
+    /// Time passes for claims: for the rows and for the batches that they were claimed in, at one instant. What it makes of
+    /// rows whose claims end so again and again (claimed alone, parked) is not modelled; it has tests of its own.
+    async fn leases_run_out(&mut self) {
+        self.sql
+            .execute(
+                "BEGIN;
+                 SELECT FROM holdfast.event_outbox WHERE claimed_at IS NOT NULL AND published_at IS NULL
+                     ORDER BY id FOR UPDATE;
+                 UPDATE holdfast.event_outbox SET claimed_at = claimed_at - interval '2 hours', lone_claims = 0
+                     WHERE claimed_at IS NOT NULL AND published_at IS NULL;
+                 UPDATE holdfast.outbox_claim SET claimed_at = claimed_at - interval '2 hours';
+                 COMMIT",
+            )
+            .await
+            .unwrap();
+    }
+
     /// Time passes for rows, by the database's clock.
     async fn run(&mut self, set: &str, of: &str) {
         let sql = format!(
@@ -280,7 +297,8 @@ impl World {
             let mut sql = self.database.connect().await;
             let (paths, unresolved): (i64, i64) = sqlx::query_as(
                 "SELECT count(*) FILTER (WHERE ticket IS NULL AND published_at IS NULL
-                                           AND (admitted_at IS NULL OR next_attempt_at <= now()
+                                           AND (admitted_at IS NULL AND claimed_at IS NULL
+                                                OR next_attempt_at <= now()
                                                 OR claimed_at < now() - interval '1 hour')
                                             OR is_head AND claimed_at IS NULL),
                         count(*) FILTER (WHERE ticket IS NOT NULL)
