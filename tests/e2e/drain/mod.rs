@@ -2,6 +2,7 @@
 //! "RabbitMQ and lapin" and the drain's part of "PostgreSQL and sqlx").
 
 mod admission;
+mod alarms;
 mod broker_away;
 mod claims;
 mod confirms;

@@ -11,7 +11,6 @@ use std::{
 use holdfast_server::dev::{Postgres, RabbitMq, ports::Lease, postgres, rabbitmq};
 use sqlx::Connection as _;
 use tempfile::TempDir;
-use tokio::process::Command;
 use tracing::Level;
 
 use super::recorder::Recorder;
@@ -214,19 +213,7 @@ impl Stand {
     /// # Panics
     /// When it fails.
     pub async fn broker_control(&self, arguments: &[&str]) {
-        let environment =
-            std::fs::read_to_string(self.broker_folder.join("env")).expect("the broker's environment");
-        // Beside the server's script, past a distribution's wrapper: see `holdfast_server::dev::rabbitmq`.
-        let folder = std::env::var_os("HOLDFAST_RABBITMQ_BIN")
-            .map_or_else(|| PathBuf::from("/usr/lib/rabbitmq/bin"), PathBuf::from);
-        let mut command = Command::new(folder.join("rabbitmqctl"));
-        for (name, value) in environment.lines().filter_map(|line| line.split_once('=')) {
-            command.env(name, value.trim_matches('\''));
-        }
-        command.args(arguments).kill_on_drop(true);
-        let output = tokio::time::timeout(2 * LONG, command.output()).await;
-        let output = output.expect("rabbitmqctl ends").expect("run rabbitmqctl");
-        assert!(output.status.success(), "rabbitmqctl {arguments:?}: {output:?}");
+        crate::broker::control(&self.broker_folder, arguments).await;
     }
 
     /// Stops the replicas in order.

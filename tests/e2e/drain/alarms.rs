@@ -1,0 +1,82 @@
+//! Memory and disk alarms of the broker, raised while events flow (pitfalls: confirms never come, and the next publish itself
+//! hangs): staging goes on, no attempt is burnt, a stop ends in time, and all is delivered when the alarm is over.
+
+use std::{path::Path, time::Duration};
+
+use holdfast_proto::v1::EventState;
+use holdfast_server::dev::{RabbitMq, rabbitmq};
+use holdfast_tests::{
+    broker::control,
+    client::{event, ids, keyed},
+    folder,
+    scene::Scene,
+    server::ServerProcess,
+    services::BrokerAt,
+    wait::LONG,
+};
+
+use super::{expect_broker_trouble, row, row_is};
+
+/// An alarm that `raise` puts up and `clear` takes away, under a server that is at work.
+async fn weathered(folder: &Path, raise: &[&str], clear: &[&str]) {
+    let options = rabbitmq::Options::new(folder).plugin("rabbitmq_management");
+    let broker = RabbitMq::start(options).await.unwrap();
+    let at = BrokerAt { port: broker.port(), management_port: broker.management_port().unwrap() };
+    let mut scene = Scene::builder().on_broker(at).start_process().await;
+    scene.logs.expect("broker blocks publishing");
+    expect_broker_trouble(&scene);
+    let before = scene.commit(&event("order.placed")).await;
+    scene.client.wait_for_state(&before, EventState::Published).await;
+    control(folder, raise).await;
+
+    // The first publish is what the broker answers with "blocked".
+    let mut events = vec![keyed("order.placed", "k")];
+    scene.commit_all(&events).await;
+    scene.logs.wait_for("broker blocks publishing").await;
+    let meanwhile = [keyed("order.paid", "k"), event("order.placed"), event("order.placed")];
+    scene.commit_all(&meanwhile).await;
+    let now = event("order.shipped");
+    scene.client.stage_now(std::slice::from_ref(&now)).await;
+    events.extend(meanwhile);
+    events.push(now);
+
+    for one in &events[1..] {
+        let waiting = row_is(&scene.database, &one.id, "resolved", |row| row.resolved).await;
+        assert_eq!((waiting.attempts, waiting.generation), (0, 0), "not even claimed: {waiting:?}");
+    }
+    scene.server.sigterm();
+    assert!(scene.server.exit_status(Duration::from_secs(25)).await.success());
+    for one in &events {
+        let waiting = row(&scene.database, &one.id).await;
+        assert_eq!((waiting.attempts, waiting.claimed, waiting.published), (0, false, false), "{waiting:?}");
+    }
+    // Another one meets the alarm from its start.
+    let new = ServerProcess::start(&scene.config).await;
+    drop(scene.replace_server(new));
+    let last = keyed("order.closed", "k");
+    scene.commit(&last).await;
+    events.push(last);
+
+    control(folder, clear).await;
+
+    let all = ids(&events);
+    scene.consumer.wait_for_ids(&all, 2 * LONG).await;
+    let of_key = [&events[0], &events[1], &events[5]].map(|event| event.id.clone());
+    assert_eq!(super::only(super::first_deliveries(scene.consumer.ids()), &of_key), of_key);
+    let census = scene.end(7).await;
+    assert_eq!(census.published, 7);
+}
+
+#[tokio::test]
+async fn heavy_events_outlast_a_memory_alarm() {
+    let folder = folder::scratch();
+    let limit = "set_vm_memory_high_watermark";
+    weathered(folder.path(), &[limit, "absolute", "1MB"], &[limit, "absolute", "512MB"]).await;
+}
+
+#[tokio::test]
+async fn heavy_events_outlast_a_disk_alarm() {
+    let folder = folder::scratch();
+    let limit = "set_disk_free_limit";
+    weathered(folder.path(), &[limit, "100000GB"], &[limit, "100MB"]).await;
+}
