@@ -42,8 +42,6 @@ async fn heavy_p8_fifty_idle_services_cost_at_most_two_round_trips_a_second_each
     eprintln!("{each:.2} round trips a second and service, over {seconds:.1} s");
     // A loaded machine makes it fewer, never more.
     assert!(each <= 2.0, "{each:.2} round trips a second and service");
-    // As long as nothing happens they share a connection or two each.
-    assert!(proxy.open() <= SERVICES * 2, "{} connections", proxy.open());
     scene.end(0).await;
     drop(databases);
 }
