@@ -68,7 +68,9 @@ impl Logs {
                 .with_default(LevelFilter::INFO)
                 .with_target("holdfast_server", LevelFilter::DEBUG)
                 // As the server does: it logs every lost connection as an error, and returned messages whole.
-                .with_target("lapin", LevelFilter::OFF);
+                .with_target("lapin", LevelFilter::OFF)
+                // Likewise: it warns of each dead connection of a pool.
+                .with_target("sqlx_core", LevelFilter::ERROR);
             let print = tracing_subscriber::fmt::layer().with_test_writer().with_ansi(false);
             tracing_subscriber::registry()
                 .with(Capture(logs.clone()).with_filter(targets.clone()))

@@ -17,8 +17,6 @@ pub(crate) fn expect_database_outage(logs: &Logs) {
     logs.expect("resolver cannot reach its database");
     logs.expect("service database cannot be drained");
     logs.expect("outcomes cannot be written");
-    // The driver's word for the same.
-    logs.expect("error occurred while testing the connection on-release");
     // What PostgreSQL says to the test's own sessions.
     logs.expect("terminating connection due to immediate shutdown command");
 }
