@@ -145,3 +145,18 @@ fn a_row_is_parked_when_seven_claims_ended_without_an_outcome_and_its_followers_
     ops.extend([Op::Answer { which: 0, how: How::Confirmed, calm: true }, Op::Unpark]);
     play(&ops);
 }
+
+// (This one while the model took every claim whose lease had run out for outdated: a row that must be claimed alone waits for the
+// flights to be empty, and the old confirm is good meanwhile.)
+#[test]
+fn a_confirm_counts_after_its_lease_ran_out_unless_another_claim_outdated_it() {
+    play(&[
+        Op::Publish { caller: 0, key: 1 },
+        Op::Commit { caller: 0, hint: 2 },
+        Op::LeasesRunOut { calm: true },
+        Op::LeasesRunOut { calm: true },
+        Op::Answer { which: 1, how: How::Confirmed, calm: true },
+        Op::BackOffsRunOut,
+        Op::Answer { which: 0, how: How::Nacked, calm: true },
+    ]);
+}

@@ -14,7 +14,7 @@ use uuid::Uuid;
 pub(super) struct Sending {
     pub instance: String,
     pub id: Uuid,
-    /// The claim it was sent under; `None` if that was over already.
+    /// The claim it was sent under; `None` if another one had outdated it already.
     pub generation: Option<i64>,
     answer: oneshot::Sender<Outcome>,
 }
@@ -55,7 +55,9 @@ impl Publisher for Wire {
                 book.early.push(id);
             }
         }
-        let claim = "SELECT claim_generation FROM holdfast.event_outbox WHERE id = $1 AND claimed_by = $2";
+        // A claim that was healed meanwhile is still the latest: its stamp is good until another claim outdates it.
+        let claim = "SELECT claim_generation FROM holdfast.event_outbox
+                     WHERE id = $1 AND (claimed_by = $2 OR claimed_by IS NULL)";
         let generation = sqlx::query_scalar(claim)
             .bind(id)
             .bind(&self.instance)

@@ -44,7 +44,7 @@ struct Options {
 impl Options {
     fn parse() -> anyhow::Result<Self> {
         let mut options =
-            Self { minutes: 10.0, seed: rand::random_range(0..1_000_000), rate: 330.0, report: None };
+            Self { minutes: 10.0, seed: rand::random_range(0..1_000_000), rate: 400.0, report: None };
         let mut words = std::env::args().skip(1);
         while let Some(word) = words.next() {
             let value = words.next().with_context(|| format!("{word} wants a value"))?;
