@@ -16,4 +16,4 @@ pub use conn::Conn;
 pub use error::{Error, Kind};
 pub use listener::Listener;
 pub use pool::{Options, Pool};
-pub use tx::{Begin, Read, Tx, within};
+pub use tx::{Answer, Begin, Read, Tx, within};

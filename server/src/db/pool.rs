@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::conn::Loans;
-use super::{Begin, Conn, Error, Kind, Read, Tx};
+use super::{Answer, Begin, Conn, Error, Kind, Read, Tx};
 
 /// How to reach one database.
 #[derive(Clone)]
@@ -41,6 +41,12 @@ pub struct Pool {
     reason: Arc<Mutex<Option<(Instant, Error)>>>,
 }
 
+/// Every statement of ours reaches its rows by an index, and is planned once for good. Planned while the outbox was empty it
+/// would read the whole table, until statistics say otherwise: a minute later, or never. (Disabled paths count as infinitely
+/// dear, and dear plans would be compiled.)
+pub(super) const PLANNER: [(&str, &str); 4] =
+    [("enable_seqscan", "off"), ("enable_hashjoin", "off"), ("enable_mergejoin", "off"), ("jit", "off")];
+
 /// How long to wait for the reason why no connection came; comes on top of the time that was waited for one.
 const REASON_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -59,7 +65,7 @@ impl Pool {
         let mut connect = connect_options(&options.url)?.application_name("holdfast");
         if options.prepared_statements {
             // Nothing a server notices is worth a line of ours. (A pooler refuses connections with options of their own.)
-            connect = connect.options([("client_min_messages", "error")]);
+            connect = connect.options([("client_min_messages", "error")]).options(PLANNER);
         } else {
             connect = connect.statement_cache_capacity(0);
         }
@@ -90,6 +96,21 @@ impl Pool {
         let mut stale = self.inner.options().get_max_connections();
         loop {
             match Tx::begin(self.acquire().await?, kind).await {
+                Err(error) if stale > 0 && worth_another(&error) => stale -= 1,
+                begun => return begun,
+            }
+        }
+    }
+
+    /// As [`Pool::begin`], and asks `questions` in the same round trip: statements without parameters, one after the other,
+    /// each with a snapshot of its own. The answers come in their order.
+    ///
+    /// # Errors
+    /// As [`Pool::begin`], or a question's.
+    pub async fn begin_asking(&self, kind: Begin, questions: &[String]) -> Result<(Tx, Vec<Answer>), Error> {
+        let mut stale = self.inner.options().get_max_connections();
+        loop {
+            match Tx::begin_asking(self.acquire().await?, kind, questions).await {
                 Err(error) if stale > 0 && worth_another(&error) => stale -= 1,
                 begun => return begun,
             }

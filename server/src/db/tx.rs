@@ -6,7 +6,9 @@
 
 use std::time::Duration;
 
-use sqlx::Executor;
+use futures::TryStreamExt;
+use sqlx::postgres::PgRow;
+use sqlx::{Either, Executor};
 
 use super::{Conn, Error, Kind};
 
@@ -39,7 +41,7 @@ impl Begin {
                  SET LOCAL lock_timeout = '250ms'"
             }
             Self::StageNow => {
-                "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;\
+                "BEGIN;ROLLBACK;BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;\
                  SET LOCAL synchronous_commit = on;\
                  SET LOCAL statement_timeout = '3s';\
                  SET LOCAL idle_in_transaction_session_timeout = '3s';\
@@ -63,6 +65,9 @@ impl Begin {
     }
 }
 
+/// The rows that answer one question.
+pub type Answer = Vec<PgRow>;
+
 /// An open transaction on a connection of its own. Dropped unfinished, it takes its connection with it: nobody knows
 /// what such a connection was in the middle of.
 #[derive(Debug)]
@@ -75,15 +80,34 @@ impl Tx {
         let mut tx = Self { conn: Some(conn) };
         match tx.conn().execute(kind.sql()).await {
             Ok(_) => Ok(tx),
-            Err(error) => {
-                let mut error = Error::from(error);
-                // A standby refuses READ WRITE itself, as a feature it does not have.
-                if error.sqlstate.as_deref() == Some("0A000") {
-                    error.kind = Kind::ReadOnly;
+            Err(error) => Err(refused_begin(error)),
+        }
+    }
+
+    pub(super) async fn begin_asking(
+        conn: Conn,
+        kind: Begin,
+        questions: &[String],
+    ) -> Result<(Self, Vec<Answer>), Error> {
+        let mut tx = Self { conn: Some(conn) };
+        let begin = kind.sql();
+        let sql = std::iter::once(begin)
+            .chain(questions.iter().map(String::as_str))
+            .collect::<Vec<_>>()
+            .join(";\n");
+        let mut answers = vec![Answer::new()];
+        {
+            let mut said = tx.conn().fetch_many(sqlx::raw_sql(sqlx::AssertSqlSafe(sql)));
+            while let Some(next) = said.try_next().await.map_err(refused_begin)? {
+                match (next, answers.last_mut()) {
+                    (Either::Right(row), Some(answer)) => answer.push(row),
+                    _ => answers.push(Answer::new()),
                 }
-                Err(error)
             }
         }
+        // Each statement of the BEGIN has ended, too, and the last answer has begun one that never came.
+        let own = begin.split(';').count();
+        Ok((tx, answers.into_iter().skip(own).take(questions.len()).collect()))
     }
 
     /// The connection, inside the transaction.
@@ -127,6 +151,22 @@ impl Tx {
         }
     }
 
+    /// Runs `last`, statements without parameters, and commits, in one round trip. A statement that fails is an error like a
+    /// refused COMMIT: nothing was written.
+    ///
+    /// # Errors
+    /// See [`Tx::finish`].
+    pub async fn commit_after(mut self, last: &str) -> Result<(), Error> {
+        let sql = format!("{last};\nCOMMIT");
+        match self.conn().execute(sqlx::raw_sql(sqlx::AssertSqlSafe(sql))).await {
+            Ok(_) => {
+                self.conn = None;
+                Ok(())
+            }
+            Err(error) => Err(Error::commit(error)),
+        }
+    }
+
     /// Rolls back. A connection that cannot even do that is closed.
     pub async fn rollback(mut self) {
         let rolled_back = matches!(
@@ -137,6 +177,15 @@ impl Tx {
             self.conn = None;
         }
     }
+}
+
+fn refused_begin(error: sqlx::Error) -> Error {
+    let mut error = Error::from(error);
+    // A standby refuses READ WRITE itself, as a feature it does not have.
+    if error.sqlstate.as_deref() == Some("0A000") {
+        error.kind = Kind::ReadOnly;
+    }
+    error
 }
 
 impl Drop for Tx {

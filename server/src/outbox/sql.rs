@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sqlx::Row as _;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -36,7 +37,6 @@ queries! {
     PROMOTE = "promote",
     SEE = "see",
     CLAIM = "claim",
-    OPEN_CLAIM = "open_claim",
     CLOSE_CLAIMS = "close_claims",
     LONE = "lone",
     LONE_WAITS = "lone_waits",
@@ -205,6 +205,19 @@ pub(super) async fn work_waits(
     if waiting.standby { Err(db::Error::standby()) } else { Ok(waiting) }
 }
 
+/// [`try_drain_lock`] as a question that can be sent along with the BEGIN.
+pub(super) fn drain_lock_question() -> String {
+    LOCK.replace("$1", &LOCK_CLASS.to_string()).replace("$2", &DRAIN_LOCK.to_string())
+}
+
+/// Whether it was answered with the lock.
+pub(super) fn drain_lock_answer(answers: &[db::Answer]) -> Result<bool, db::Error> {
+    match answers.first().and_then(|rows| rows.first()) {
+        Some(row) => Ok(row.try_get(0)?),
+        None => Ok(false),
+    }
+}
+
 pub(super) async fn try_drain_lock(conn: &mut db::Conn) -> Result<bool, db::Error> {
     Ok(sqlx::query_scalar(LOCK).bind(LOCK_CLASS).bind(DRAIN_LOCK).fetch_one(conn).await?)
 }
@@ -317,6 +330,8 @@ pub(super) struct Claimed {
     pub envelope: Option<String>,
     pub traceparent: Option<String>,
     pub tracestate: Option<String>,
+    /// The batch that all that goes was entered in.
+    pub batch: Option<i64>,
 }
 
 pub(super) async fn claim(
@@ -338,19 +353,10 @@ pub(super) async fn claim(
         .await?)
 }
 
-/// Enters a claimed batch; answers its id.
-pub(super) async fn open_claim(
-    conn: &mut db::Conn,
-    claimed_by: &str,
-    ids: &[Uuid],
-    keys: &[&str],
-) -> Result<i64, db::Error> {
-    Ok(sqlx::query_scalar(OPEN_CLAIM).bind(claimed_by).bind(ids).bind(keys).fetch_one(conn).await?)
-}
-
-pub(super) async fn close_claims(conn: &mut db::Conn, batches: &[i64]) -> Result<(), db::Error> {
-    sqlx::query(CLOSE_CLAIMS).bind(batches).execute(conn).await?;
-    Ok(())
+/// Closes batches, as a statement that can be sent along with the COMMIT.
+pub(super) fn close_claims(batches: &[i64]) -> String {
+    let list = batches.iter().map(i64::to_string).collect::<Vec<_>>().join(",");
+    CLOSE_CLAIMS.replace("$1::bigint[]", &format!("'{{{list}}}'::bigint[]"))
 }
 
 /// The next row that must be claimed alone.

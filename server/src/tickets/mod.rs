@@ -103,6 +103,23 @@ pub async fn ask(conn: &mut db::Conn, tickets: &[i64]) -> Result<Verdicts, db::E
     Ok(verdicts)
 }
 
+/// What [`ask`] asks, as statements that can be sent along with a BEGIN.
+pub fn questions(tickets: &[i64]) -> Vec<String> {
+    if tickets.is_empty() { Vec::new() } else { sql::questions(tickets).to_vec() }
+}
+
+/// The verdicts that [`questions`] were answered with.
+///
+/// # Errors
+/// The answers are not those of these questions.
+pub fn verdicts(tickets: &[i64], answers: &[db::Answer]) -> Result<Verdicts, db::Error> {
+    let [free, there] = answers else { return Ok(Verdicts::default()) };
+    let (free, there) = (sql::answer(free)?, sql::answer(there)?);
+    let open = tickets.iter().copied().filter(|t| !free.contains(t)).collect();
+    let (committed, rolled_back) = free.into_iter().partition(|t| there.contains(t));
+    Ok(Verdicts { open, committed, rolled_back })
+}
+
 /// The second half of [`ask`], for tickets whose locks an earlier statement of this transaction found free.
 ///
 /// # Errors

@@ -1,5 +1,7 @@
 //! All SQL that names `holdfast.ticket`.
 
+use sqlx::Row as _;
+
 use crate::db;
 
 const FREE: &str = include_str!("queries/free.sql");
@@ -29,4 +31,15 @@ pub(super) async fn all_after(
 
 pub(super) async fn sweep(conn: &mut db::Conn, tickets: &[i64]) -> Result<u64, db::Error> {
     Ok(sqlx::query(SWEEP).bind(tickets).execute(conn).await?.rows_affected())
+}
+
+/// [`free`] and [`committed`] of the same tickets as statements without parameters.
+pub(super) fn questions(tickets: &[i64]) -> [String; 2] {
+    let list = tickets.iter().map(i64::to_string).collect::<Vec<_>>().join(",");
+    [FREE, COMMITTED].map(|query| query.replace("$1::bigint[]", &format!("'{{{list}}}'::bigint[]")))
+}
+
+/// The tickets that a question was answered with.
+pub(super) fn answer(rows: &db::Answer) -> Result<Vec<i64>, db::Error> {
+    rows.iter().map(|row| row.try_get(0).map_err(db::Error::from)).collect()
 }

@@ -1,8 +1,11 @@
 //! The hot statements read what they need and no more: partial indexes, and nothing unclaimable in the claim's path
 //! (design, section 4: without it 299,999 followers of one backing-off head cost 906,842 buffers for ten live rows).
 
-use holdfast_server::outbox::QUERIES;
-use holdfast_tests::{database::Database, logs::Logs};
+use holdfast_server::{
+    db::{self, Begin, Pool},
+    outbox::QUERIES,
+};
+use holdfast_tests::{database::Database, logs::Logs, wait::LONG};
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _};
 
@@ -192,4 +195,48 @@ async fn a_claim_changes_no_index_of_the_outbox() {
             .unwrap();
 
     assert_eq!(hot, 200, "heap-only: the new version is on the row's page, and no index points to it");
+}
+
+#[tokio::test]
+async fn a_plan_made_while_the_outbox_was_empty_reads_no_table_whole() {
+    let database = Database::service().await;
+    let options = db::Options {
+        url: database.url(),
+        max_connections: 1,
+        prepared_statements: true,
+        acquire_timeout: LONG,
+    };
+    let pool = Pool::new(&options).unwrap();
+    let ids = "ARRAY[gen_random_uuid(), gen_random_uuid()]";
+    for (name, arguments) in [
+        ("see", "(ARRAY[1, 2]::bigint[], 500, 256)".to_owned()),
+        ("claim", format!("({ids}, ARRAY[1]::bigint[], 'me', true, ARRAY[2]::bigint[], true)")),
+        ("stamp", format!("({ids}, ARRAY[1, 1]::bigint[], true)")),
+        (
+            "fail",
+            format!(
+                "({ids}, ARRAY[1, 1]::bigint[], ARRAY['a', 'b'], ARRAY[1, 1]::float8[], ARRAY[true, true], true)"
+            ),
+        ),
+        ("give_back", format!("({ids}, ARRAY[1, 1]::bigint[], true)")),
+        ("skipped", format!("({ids}, ARRAY[1, 1]::bigint[], true)")),
+        ("promote", "(ARRAY['a', 'b'], 128, true, true)".to_owned()),
+        ("heal", "(60)".to_owned()),
+        ("keep", "(ARRAY[1, 2]::bigint[], 1000)".to_owned()),
+        ("discard_rolled_back", "(ARRAY[1, 2]::bigint[], 1000, 1)".to_owned()),
+        ("work_waits", "(60, 256)".to_owned()),
+        ("existing", format!("({ids})")),
+    ] {
+        let mut tx = pool.begin(Begin::Durable).await.unwrap();
+        tx.conn().execute(AssertSqlSafe(format!("PREPARE s AS {}", query(name)))).await.unwrap();
+        // As the sixth and later executions are planned: once for all arguments.
+        tx.conn().execute("SET LOCAL plan_cache_mode = force_generic_plan").await.unwrap();
+        let explain = sqlx::raw_sql(AssertSqlSafe(format!("EXPLAIN (FORMAT JSON) EXECUTE s{arguments}")));
+        let row = tx.conn().fetch_one(explain).await.unwrap();
+        let text: String = row.try_get_unchecked(0).unwrap();
+        let plan: Value = serde_json::from_str(&text).unwrap();
+        assert_no_scan_of_the_outbox(name, &plan[0]["Plan"]);
+        tx.conn().execute("DEALLOCATE s").await.unwrap();
+        tx.rollback().await;
+    }
 }

@@ -218,8 +218,8 @@ fn pool_of_one(url: String) -> Pool {
 }
 
 /// A plain insert, on whatever connection the pool lends.
-async fn insert(pool: &Pool) {
-    let mut tx = pool.begin(Begin::Durable).await.unwrap();
+async fn insert(pool: &Pool, kind: Begin) {
+    let mut tx = pool.begin(kind).await.unwrap();
     tx.conn().execute("INSERT INTO app_rows VALUES (gen_random_uuid(), 'a plain insert')").await.unwrap();
     tx.commit().await.unwrap();
 }
@@ -228,14 +228,20 @@ async fn insert(pool: &Pool) {
 async fn a_connection_that_comes_back_inside_a_transaction_is_rolled_back() {
     let database = Database::service().await;
     let pool = pool_of_one(database.url());
-    let mut read = pool.read().await.unwrap();
-    read.conn().execute("BEGIN; INSERT INTO app_rows VALUES (gen_random_uuid(), 'left open')").await.unwrap();
-    read.finish(Ok(())).await.unwrap();
+    for kind in [Begin::Stage, Begin::StageNow, Begin::Durable, Begin::Forgettable] {
+        database.run("TRUNCATE app_rows").await;
+        let mut read = pool.read().await.unwrap();
+        read.conn()
+            .execute("BEGIN; INSERT INTO app_rows VALUES (gen_random_uuid(), 'left open')")
+            .await
+            .unwrap();
+        read.finish(Ok(())).await.unwrap();
 
-    insert(&pool).await;
+        insert(&pool, kind).await;
 
-    let notes: String = database.one("SELECT string_agg(note, ',') FROM app_rows").await;
-    assert_eq!(notes, "a plain insert");
+        let notes: String = database.one("SELECT string_agg(note, ',') FROM app_rows").await;
+        assert_eq!(notes, "a plain insert", "{kind:?}");
+    }
 }
 
 #[tokio::test]
@@ -250,7 +256,7 @@ async fn a_begin_that_is_cancelled_half_way_poisons_no_connection() {
         let given_up = tokio::time::timeout(Duration::from_millis(2 * round), pool.begin(Begin::Stage)).await;
         drop(given_up);
 
-        insert(&pool).await;
+        insert(&pool, Begin::Durable).await;
         let kept: i64 = database.one("SELECT count(*) FROM app_rows").await;
         assert_eq!(kept, i64::try_from(round).unwrap() + 1);
     }

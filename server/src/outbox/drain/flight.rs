@@ -336,6 +336,7 @@ mod tests {
             envelope: Some(seq.to_string()),
             traceparent: None,
             tracestate: None,
+            batch: Some(1),
         }
     }
 

@@ -88,8 +88,11 @@ pub(super) async fn run(shared: Arc<Shared>, order: Order) -> Result<Report, db:
     // The only row of a claim that failed, if it was one.
     let mut suspect = None;
     let done = db::within(shared.options.limit, async {
-        let mut tx = shared.pool.begin(Begin::Durable).await?;
-        let work = work(&mut tx, &shared, &order, started, &mut suspect).await;
+        // The lock first, then the tickets: statements of their own, in the BEGIN's round trip.
+        let mut questions = vec![sql::drain_lock_question()];
+        questions.extend(tickets::questions(&order.tickets));
+        let (mut tx, answers) = shared.pool.begin_asking(Begin::Durable, &questions).await?;
+        let work = work(&mut tx, &shared, &order, &answers, started, &mut suspect).await;
         tx.finish(work).await
     })
     .await;
@@ -127,6 +130,7 @@ async fn work(
     tx: &mut Tx,
     shared: &Shared,
     order: &Order,
+    answers: &[db::Answer],
     started: Instant,
     suspect: &mut Option<Uuid>,
 ) -> Result<(Report, Counted), db::Error> {
@@ -143,7 +147,7 @@ async fn work(
         more: false,
         lone_waits: None,
     };
-    report.locked = sql::try_drain_lock(tx.conn()).await?;
+    report.locked = sql::drain_lock_answer(answers)?;
     if !report.locked {
         return Ok((report, counted));
     }
@@ -172,7 +176,7 @@ async fn work(
     }
     if order.alone {
         let claimed = lone::claim(tx, shared, suspect).await?;
-        report.batch = open(tx, shared, claimed).await?;
+        report.batch = batch(claimed);
     }
     if order.alone || order.housekeeping {
         report.lone_waits = Some(sql::lone_waits(tx.conn()).await?);
@@ -180,7 +184,7 @@ async fn work(
     if order.alone {
         return Ok((report, counted));
     }
-    let verdicts = tickets::ask(tx.conn(), &order.tickets).await?;
+    let verdicts = tickets::verdicts(&order.tickets, answers.get(1..).unwrap_or_default())?;
     if order.only_tickets && verdicts.none_decided() {
         report.undecided = verdicts.open;
         return Ok((report, counted));
@@ -250,21 +254,16 @@ async fn claim(
         // What did not fit of a ticket's rows is deliverable from now on, not only when the resolver comes by.
         sql::keep(tx.conn(), &verdicts.committed).await?;
     }
-    report.batch = open(tx, shared, answered).await?;
+    report.batch = batch(answered);
     Ok(())
 }
 
-/// Enters what was claimed as a batch, if anything was.
-async fn open(tx: &mut Tx, shared: &Shared, answered: Vec<Claimed>) -> Result<Option<Batch>, db::Error> {
+/// What was claimed, if anything was.
+fn batch(answered: Vec<Claimed>) -> Option<Batch> {
     let mut rows: Vec<Claimed> = answered.into_iter().filter(|row| row.goes).collect();
-    if rows.is_empty() {
-        return Ok(None);
-    }
     rows.sort_unstable_by_key(|row| row.seq);
-    let ids: Vec<Uuid> = rows.iter().map(|row| row.id).collect();
-    let keys: Vec<&str> = rows.iter().map(|row| row.ordering_key.as_deref().unwrap_or("")).collect();
-    let id = sql::open_claim(tx.conn(), &shared.options.instance, &ids, &keys).await?;
-    Ok(Some(Batch { id, rows }))
+    let id = rows.first()?.batch?;
+    Some(Batch { id, rows })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -50,9 +50,20 @@ pub(super) async fn run(shared: &Shared, batch: &[Done], order: &Order) -> Resul
     let keyed = batch.iter().any(|done| done.keyed);
     let _turn = if keyed { Some(shared.turn.lock().await) } else { None };
     let report = db::within(shared.options.limit, async {
-        let mut tx = shared.pool.begin(Begin::Durable).await?;
-        let work = work(&mut tx, shared, batch, order, keyed).await;
-        tx.finish(work).await
+        let question = if keyed { vec![sql::drain_lock_question()] } else { Vec::new() };
+        let (mut tx, answers) = shared.pool.begin_asking(Begin::Durable, &question).await?;
+        match work(&mut tx, shared, batch, keyed, &answers).await {
+            Ok(report) => {
+                let ended = ended(batch, order, &report);
+                if ended.is_empty() {
+                    tx.commit().await?
+                } else {
+                    tx.commit_after(&sql::close_claims(&ended)).await?
+                }
+                Ok(report)
+            }
+            Err(error) => tx.finish(Err(error)).await,
+        }
     })
     .await?;
     shared.metrics.published.inc_by(report.published);
@@ -68,10 +79,10 @@ async fn work(
     tx: &mut Tx,
     shared: &Shared,
     batch: &[Done],
-    order: &Order,
     keyed: bool,
+    answers: &[db::Answer],
 ) -> Result<Report, db::Error> {
-    let locked = !keyed || sql::lock_patiently(tx.conn()).await?;
+    let locked = !keyed || sql::drain_lock_answer(answers)? || sql::lock_patiently(tx.conn()).await?;
     let mut report = Report { locked, ..Report::default() };
     let mut keys: Vec<String> = Vec::new();
 
@@ -107,19 +118,16 @@ async fn work(
             report.parked.iter().map(|row| sql::Ended { id: row.id, key: row.key.clone() }).collect();
         unsendable.account(tx, written, true, &mut report, &mut keys).await?;
     }
-    let ended: Vec<i64> = order
-        .ending
-        .iter()
-        .copied()
-        .filter(|id| !batch.iter().any(|done| done.batch == *id && report.skipped.contains(&done.id)))
-        .collect();
-    if !ended.is_empty() {
-        sql::close_claims(tx.conn(), &ended).await?;
-    }
     if locked && !keys.is_empty() {
         report.promoted = sql::promote(tx.conn(), &keys, PROMOTE_PER_KEY, shared.options.blocks()).await?;
     }
     Ok(report)
+}
+
+/// The batches whose last rows are written now: of none of them a row was skipped.
+fn ended(batch: &[Done], order: &Order, report: &Report) -> Vec<i64> {
+    let skipped = |id: &i64| batch.iter().any(|done| done.batch == *id && report.skipped.contains(&done.id));
+    order.ending.iter().copied().filter(|id| !skipped(id)).collect()
 }
 
 /// Rows that ended alike, column by column.

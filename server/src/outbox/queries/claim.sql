@@ -1,5 +1,5 @@
 -- Verdict, admission and claim of what see.sql locked, folded into one update; of a resolved, fresh row it changes no indexed
--- column. The claimed rows are to be entered by open_claim.sql in the same transaction. A row goes if nothing of its key is in
+-- column. What is claimed is entered as a batch of outbox_claim, whose now() is the rows' claimed_at. A row goes if nothing of its key is in
 -- flight and no earlier deliverable row of its key is missing from the batch; rows of one key that go together are sent
 -- one after the other. What may not go is set aside, out of the claim's path, until its front ends.
 -- A key's fence is found once, at its first candidate, and spread by windows; membership is tested by hashed subplans (IS TRUE
@@ -43,24 +43,30 @@ WITH candidate AS MATERIALIZED (
            OR (NOT bool_or(in_flight) OVER (PARTITION BY key)
                AND (seq < min(before) OVER (PARTITION BY key)) IS NOT FALSE) AS goes
     FROM fence
+), claimed AS (
+    UPDATE holdfast.event_outbox AS o
+    SET ticket = NULL,
+        resolved_at = coalesce(o.resolved_at, now()),
+        admitted_at = CASE WHEN NOT v.goes THEN now() END,
+        next_attempt_at = NULL,
+        claimed_at = CASE WHEN v.goes THEN now() END,
+        claimed_by = CASE WHEN v.goes THEN $3 END,
+        claim_generation = o.claim_generation + v.goes::integer,
+        is_head = false
+    FROM verdict AS v
+    WHERE o.id = v.id
+      AND (o.ticket IS NULL OR o.ticket = ANY ($2::bigint[]))
+      AND num_nonnulls(o.hold_operation_id, o.parked_at, o.published_at, o.claimed_at) = 0
+      AND (o.admitted_at IS NULL OR o.next_attempt_at <= now())
+    RETURNING o.id, o.seq, v.goes, o.claim_generation, o.attempts, o.ordering_key, o.event_type,
+              -- Hand-written SQL may say 'infinity'; one row must not fail a batch.
+              CASE WHEN isfinite(o.created_at) THEN extract(epoch FROM o.created_at)::bigint ELSE 0 END AS created_at,
+              CASE WHEN v.goes THEN o.envelope::text END AS envelope,
+              CASE WHEN v.goes THEN o.envelope ->> 'traceparent' END AS traceparent,
+              CASE WHEN v.goes THEN o.envelope ->> 'tracestate' END AS tracestate
+), entered AS (
+    INSERT INTO holdfast.outbox_claim (claimed_by, ids, keys)
+    SELECT $3, array_agg(id), array_agg(coalesce(ordering_key, '')) FROM claimed WHERE goes HAVING count(*) > 0
+    RETURNING id
 )
-UPDATE holdfast.event_outbox AS o
-SET ticket = NULL,
-    resolved_at = coalesce(o.resolved_at, now()),
-    admitted_at = CASE WHEN NOT v.goes THEN now() END,
-    next_attempt_at = NULL,
-    claimed_at = CASE WHEN v.goes THEN now() END,
-    claimed_by = CASE WHEN v.goes THEN $3 END,
-    claim_generation = o.claim_generation + v.goes::integer,
-    is_head = false
-FROM verdict AS v
-WHERE o.id = v.id
-  AND (o.ticket IS NULL OR o.ticket = ANY ($2::bigint[]))
-  AND num_nonnulls(o.hold_operation_id, o.parked_at, o.published_at, o.claimed_at) = 0
-  AND (o.admitted_at IS NULL OR o.next_attempt_at <= now())
-RETURNING o.id, o.seq, v.goes, o.claim_generation, o.attempts, o.ordering_key, o.event_type,
-          -- Hand-written SQL may say 'infinity'; one row must not fail a batch.
-          CASE WHEN isfinite(o.created_at) THEN extract(epoch FROM o.created_at)::bigint ELSE 0 END AS created_at,
-          CASE WHEN v.goes THEN o.envelope::text END AS envelope,
-          CASE WHEN v.goes THEN o.envelope ->> 'traceparent' END AS traceparent,
-          CASE WHEN v.goes THEN o.envelope ->> 'tracestate' END AS tracestate
+SELECT claimed.*, (SELECT id FROM entered) AS batch FROM claimed

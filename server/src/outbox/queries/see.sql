@@ -46,7 +46,7 @@ WITH fresh AS MATERIALIZED (
     -- A committed ticket is done with, unless some of its rows were skipped or cut off above.
     WHERE undecided.ticket <> ALL ($1::bigint[])
        OR EXISTS (SELECT 1 FROM holdfast.event_outbox AS o
-                  WHERE o.ticket = undecided.ticket AND NOT EXISTS (SELECT 1 FROM hinted WHERE hinted.id = o.id))
+                  WHERE o.ticket = undecided.ticket AND (o.id IN (SELECT id FROM hinted)) IS NOT TRUE)
 ), free AS MATERIALIZED (
     SELECT ticket FROM earlier WHERE pg_try_advisory_xact_lock_shared(ticket) LIMIT $3
 )
