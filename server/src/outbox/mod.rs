@@ -12,9 +12,9 @@
 //!                   ▼                                        ├──▶ set aside ──────┤ or its wait is over
 //!               discarded (counted)                          ▼    (a follower)    │
 //!                                     give-back, lost ── in flight ── failed ──▶ backing off
-//!                                        (fresh again)       │
-//!                                                            ▼ confirmed and not returned
-//!                                                        published
+//!                                        (fresh again)       │  │                (no queue: one a type has a time)
+//!                              confirmed and not returned    ▼  └─ no broker could carry it, or five lone claims
+//!                                                        published          ended without an outcome ──▶ parked
 //! ```
 //! Only *fresh* rows and back-offs that are due lie in the claim's path. A pass, under the service's advisory lock, takes
 //! them by `seq`: those it may send now it claims; those that wait behind an earlier row of their key it sets aside

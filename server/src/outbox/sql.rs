@@ -48,6 +48,7 @@ queries! {
     FAIL = "fail",
     GIVE_BACK = "give_back",
     SKIPPED = "skipped",
+    ABSOLVE = "absolve",
     STRANDED = "stranded",
 }
 
@@ -222,12 +223,12 @@ pub(super) async fn try_drain_lock(conn: &mut db::Conn) -> Result<bool, db::Erro
     Ok(sqlx::query_scalar(LOCK).bind(LOCK_CLASS).bind(DRAIN_LOCK).fetch_one(conn).await?)
 }
 
-/// A row that may have been set aside.
+/// A row that was healed or parked.
 #[derive(Debug, sqlx::FromRow)]
 pub(super) struct Parking {
     pub id: Uuid,
     pub key: Option<String>,
-    /// Set aside for an operator, and why.
+    /// Whether it waits for an operator now, and why.
     pub parked: bool,
     pub reason: String,
     /// Rows of its key behind it, at most 1,000.
@@ -261,7 +262,7 @@ pub(super) async fn close_lapsed(conn: &mut db::Conn, lease_seconds: f64) -> Res
     Ok(())
 }
 
-/// As [`heal`].
+/// Keys of the strays healed; a keyless row counts as `None`.
 pub(super) async fn heal_strays(
     conn: &mut db::Conn,
     lease_seconds: f64,
@@ -291,6 +292,9 @@ pub(super) async fn promote(
         .await?
         .rows_affected())
 }
+
+/// The most keys that [`stranded`] tells at once (its LIMIT).
+pub(super) const STRANDED_AT_MOST: usize = 1_000;
 
 pub(super) async fn stranded(conn: &mut db::Conn, blocks: Blocks) -> Result<Vec<String>, db::Error> {
     Ok(sqlx::query_scalar(STRANDED).bind(blocks.unroutable).bind(blocks.parked).fetch_all(conn).await?)
@@ -375,8 +379,16 @@ pub(super) async fn park(
     generations: &[i64],
     reasons: &[String],
     locked: bool,
+    claimed_by: &str,
 ) -> Result<Vec<Parking>, db::Error> {
-    Ok(sqlx::query_as(PARK).bind(ids).bind(generations).bind(reasons).bind(locked).fetch_all(conn).await?)
+    Ok(sqlx::query_as(PARK)
+        .bind(ids)
+        .bind(generations)
+        .bind(reasons)
+        .bind(locked)
+        .bind(claimed_by)
+        .fetch_all(conn)
+        .await?)
 }
 
 /// Parks a row that the database cannot hand over; `None` if it was not there to be parked.
@@ -430,8 +442,21 @@ pub(super) async fn skipped(
     ids: &[Uuid],
     generations: &[i64],
     claimed: bool,
+    claimed_by: &str,
 ) -> Result<Vec<Uuid>, db::Error> {
-    Ok(sqlx::query_scalar(SKIPPED).bind(ids).bind(generations).bind(claimed).fetch_all(conn).await?)
+    Ok(sqlx::query_scalar(SKIPPED)
+        .bind(ids)
+        .bind(generations)
+        .bind(claimed)
+        .bind(claimed_by)
+        .fetch_all(conn)
+        .await?)
+}
+
+/// Takes back what healing has counted against rows whose outcome came late.
+pub(super) async fn absolve(conn: &mut db::Conn, ids: &[Uuid], generations: &[i64]) -> Result<(), db::Error> {
+    sqlx::query(ABSOLVE).bind(ids).bind(generations).execute(conn).await?;
+    Ok(())
 }
 
 /// Why rows failed and how long they wait, column by column.
@@ -449,6 +474,7 @@ pub(super) async fn fail(
     generations: &[i64],
     failures: &Failures,
     locked: bool,
+    claimed_by: &str,
 ) -> Result<Vec<Ended>, db::Error> {
     Ok(sqlx::query_as(FAIL)
         .bind(ids)
@@ -457,6 +483,7 @@ pub(super) async fn fail(
         .bind(&failures.delays)
         .bind(&failures.unroutable)
         .bind(locked)
+        .bind(claimed_by)
         .fetch_all(conn)
         .await?)
 }
@@ -467,6 +494,13 @@ pub(super) async fn give_back(
     ids: &[Uuid],
     generations: &[i64],
     locked: bool,
+    claimed_by: &str,
 ) -> Result<Vec<Ended>, db::Error> {
-    Ok(sqlx::query_as(GIVE_BACK).bind(ids).bind(generations).bind(locked).fetch_all(conn).await?)
+    Ok(sqlx::query_as(GIVE_BACK)
+        .bind(ids)
+        .bind(generations)
+        .bind(locked)
+        .bind(claimed_by)
+        .fetch_all(conn)
+        .await?)
 }

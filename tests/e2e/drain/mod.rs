@@ -19,6 +19,7 @@ mod random;
 mod refused;
 mod stopping;
 mod stopping_in_time;
+mod strangers;
 mod takeover;
 mod unroutable;
 mod wakeup;

@@ -215,11 +215,12 @@ async fn a_plan_made_while_the_outbox_was_empty_reads_no_table_whole() {
         (
             "fail",
             format!(
-                "({ids}, ARRAY[1, 1]::bigint[], ARRAY['a', 'b'], ARRAY[1, 1]::float8[], ARRAY[true, true], true)"
+                "({ids}, ARRAY[1, 1]::bigint[], ARRAY['a', 'b'], ARRAY[1, 1]::float8[], ARRAY[true, true], true, 'me')"
             ),
         ),
-        ("give_back", format!("({ids}, ARRAY[1, 1]::bigint[], true)")),
-        ("skipped", format!("({ids}, ARRAY[1, 1]::bigint[], true)")),
+        ("give_back", format!("({ids}, ARRAY[1, 1]::bigint[], true, 'me')")),
+        ("skipped", format!("({ids}, ARRAY[1, 1]::bigint[], true, 'me')")),
+        ("absolve", format!("({ids}, ARRAY[1, 1]::bigint[])")),
         ("promote", "(ARRAY['a', 'b'], 128, true, true)".to_owned()),
         ("heal", "(60)".to_owned()),
         ("keep", "(ARRAY[1, 2]::bigint[], 1000)".to_owned()),

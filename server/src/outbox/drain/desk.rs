@@ -14,6 +14,7 @@ use super::flight::{Done, Flight};
 use super::hints::Schedule;
 use super::lone::{Next, Turn};
 use super::losses::Losses;
+use super::outcomes::Outcomes;
 use super::{Hint, Shared, pass, settle};
 use crate::backoff::Backoff;
 use crate::broker::{Publisher, Weather};
@@ -26,11 +27,9 @@ pub(super) struct Desk<P> {
     pub weather: tokio::sync::watch::Receiver<Weather>,
     resolver: tickets::Hints,
     schedule: Schedule,
-    /// Outcomes to be written down, and since when there have been any.
-    done: Vec<Done>,
-    done_since: Option<Instant>,
+    outcomes: Outcomes,
     pub settling: Option<JoinHandle<Settled>>,
-    pub passing: Option<JoinHandle<Result<pass::Report, db::Error>>>,
+    pub passing: Option<JoinHandle<Result<pass::Report, pass::Failure>>>,
     pub polling: Option<JoinHandle<Result<bool, db::Error>>>,
     /// Something may be deliverable.
     pub want_pass: bool,
@@ -40,24 +39,25 @@ pub(super) struct Desk<P> {
     not_before: Instant,
     next_poll: Instant,
     next_sweep: Instant,
-    next_settle: Instant,
     losses: Losses,
+    /// A batch of which nobody heard whether it was claimed. No pass before it is given back: if it was not, a new claim of its
+    /// rows would bear the same generation, and would be given back in its place.
+    doubtful: Option<i64>,
     /// Whose turn it is: ordinary rows', or one that must be claimed alone.
     turn: Turn,
     pass_failures: u32,
     /// Most rows of a claim: halved while the database refuses, down to the one row that is at fault.
     claim_at_most: usize,
-    settle_failures: u32,
-    /// Most outcomes of one settle: halved while the database refuses, so that one row cannot keep the others from being
-    /// written down.
-    settle_at_most: usize,
-    failing: bool,
+    /// Passes, or settles, fail: said when it begins and when it ends.
+    passes_fail: bool,
+    settles_fail: bool,
 }
 
-/// A settle's end: what is still to be settled, and what was.
+/// A settle's end.
 pub(super) struct Settled {
-    /// What was written down; what is still to be.
+    /// What was written down.
     written: Vec<Done>,
+    /// What is still to be.
     left: Vec<Done>,
     outcome: Result<settle::Report, db::Error>,
 }
@@ -67,10 +67,6 @@ const HINT_PATIENCE: Duration = Duration::from_millis(20);
 /// The resolver looks for work each second, jittered by a tenth.
 const LOOKS_EVERY: Duration = Duration::from_millis(1_100);
 const PASS_PAUSE: Backoff = Backoff { base: Duration::from_millis(200), cap: Duration::from_secs(10) };
-/// So many outcomes are written without waiting for more.
-const SETTLE_ENOUGH: usize = 500;
-const SETTLE_BURST: Duration = Duration::from_millis(5);
-const SETTLE_PAUSE: Backoff = Backoff { base: Duration::from_millis(50), cap: Duration::from_secs(2) };
 
 impl<P: Publisher> Desk<P> {
     pub(super) fn new(
@@ -87,8 +83,7 @@ impl<P: Publisher> Desk<P> {
             weather,
             resolver,
             schedule: Schedule::default(),
-            done: Vec::new(),
-            done_since: None,
+            outcomes: Outcomes::new(now),
             settling: None,
             passing: None,
             polling: None,
@@ -97,14 +92,13 @@ impl<P: Publisher> Desk<P> {
             not_before: now,
             next_poll: now,
             next_sweep: now + sweep,
-            next_settle: now,
             losses: Losses::default(),
+            doubtful: None,
             turn: Turn::default(),
             pass_failures: 0,
             claim_at_most: usize::MAX,
-            settle_failures: 0,
-            settle_at_most: usize::MAX,
-            failing: false,
+            passes_fail: false,
+            settles_fail: false,
         }
     }
 
@@ -119,7 +113,7 @@ impl<P: Publisher> Desk<P> {
 
     /// Whether a pass may claim: the broker takes messages, and there is room for enough rows to be worth one.
     fn can_claim(&self) -> bool {
-        self.fair() && self.room() >= (self.shared.options.window / 6).max(1)
+        self.fair() && self.doubtful.is_none() && self.room() >= (self.shared.options.window / 6).max(1)
     }
 
     pub(super) fn start_what_can(&mut self) {
@@ -140,7 +134,7 @@ impl<P: Publisher> Desk<P> {
             }
             return;
         }
-        let next = self.turn.next(self.flight.unsettled(), self.want_pass);
+        let next = self.turn.next(self.in_the_air(), self.want_pass);
         let wanted = self.want_pass || !due.is_empty() || next == Next::Alone;
         if self.can_claim() && next != Next::Wait && wanted {
             let alone = next == Next::Alone;
@@ -150,7 +144,7 @@ impl<P: Publisher> Desk<P> {
                 alone,
                 rows: self.room().min(self.shared.options.batch).min(self.claim_at_most),
                 only_tickets: !self.want_pass,
-                housekeeping: self.housekeeping,
+                housekeeping: self.housekeeping || now >= self.next_sweep,
                 sweep: now >= self.next_sweep,
             };
             if order.sweep {
@@ -171,21 +165,20 @@ impl<P: Publisher> Desk<P> {
         }
     }
 
-    /// When the outcomes that wait are to be written: at once when they are many or nothing else is on its way, else when a
-    /// burst of confirms has had time to arrive. A settle of one row costs as much as one of fifty.
     fn settle_at(&self) -> Option<Instant> {
-        let since = self.done_since?;
-        let enough = self.done.len() >= SETTLE_ENOUGH || self.done.len() >= self.flight.unsettled();
-        let burst = if enough { since } else { since + SETTLE_BURST };
-        Some(burst.max(self.next_settle))
+        self.outcomes.due_at(self.flight.unsettled())
+    }
+
+    /// Rows that may yet end in any way.
+    fn in_the_air(&self) -> usize {
+        self.flight.unsettled().saturating_sub(self.outcomes.locked())
     }
 
     fn start_settle(&mut self) {
-        let rest = self.done.split_off(self.done.len().min(self.settle_at_most));
-        let batch = std::mem::replace(&mut self.done, rest);
-        self.done_since = if self.done.is_empty() { None } else { self.done_since };
+        let first = self.outcomes.first();
+        let batch = self.outcomes.take(Instant::now());
         let shared = self.shared.clone();
-        let order = settle::Order { first: self.settle_failures == 0, ending: self.flight.ending(&batch) };
+        let order = settle::Order { first, ending: self.flight.ending(&batch) };
         self.settling = Some(tokio::spawn(async move {
             let outcome = settle::run(&shared, &batch, &order).await;
             let (written, left) = match &outcome {
@@ -197,13 +190,13 @@ impl<P: Publisher> Desk<P> {
     }
 
     pub(super) fn collect(&mut self, done: Done) {
-        self.done_since.get_or_insert_with(Instant::now);
-        self.note(&done);
-        self.done.push(done);
+        let now = Instant::now();
+        let mut next = Some(done);
         // Outcomes come in bursts; what is there is settled together.
-        while let Some(done) = self.flight.try_next() {
+        while let Some(done) = next {
             self.note(&done);
-            self.done.push(done);
+            self.outcomes.push(now, done);
+            next = self.flight.try_next();
         }
     }
 
@@ -217,44 +210,33 @@ impl<P: Publisher> Desk<P> {
     }
 
     pub(super) fn settled(&mut self, settled: Settled) {
+        let now = Instant::now();
         match settled.outcome {
             Ok(report) => {
-                self.settle_failures = 0;
-                self.settle_at_most = self.settle_at_most.saturating_mul(2);
+                self.doubtful = self.doubtful.filter(|id| settled.written.iter().all(|row| row.batch != *id));
                 self.flight.settled(&settled.written);
+                // Somebody has the rest locked; their neighbours are through.
+                self.outcomes.settled(now, settled.left);
                 self.want_pass |= report.promoted > 0 || report.released > 0 || report.given_back > 0;
                 self.housekeeping |= !report.locked;
                 self.want_pass |= !report.locked;
-                if !settled.left.is_empty() {
-                    // Somebody has these rows locked; their neighbours are through.
-                    self.next_settle = Instant::now() + SETTLE_PAUSE.base;
-                    self.done.extend(settled.left);
-                    self.done_since.get_or_insert(self.next_settle);
+                if std::mem::take(&mut self.settles_fail) {
+                    info!(service.name = %self.shared.options.service, "outcomes are written again");
                 }
             }
             Err(error) => {
-                self.settle_failures = self.settle_failures.saturating_add(1);
-                self.complain(&error, "outcomes cannot be written; they are kept and tried again");
-                self.next_settle = Instant::now() + SETTLE_PAUSE.after(self.settle_failures);
+                let what = "outcomes cannot be written; they are kept and tried again";
+                complain(&mut self.settles_fail, &self.shared, &error, what);
                 let refused = matches!(error.kind, db::Kind::Refused | db::Kind::Other);
-                match settled.left.as_slice() {
-                    [row] if refused => {
-                        error!(
-                            service.name = %self.shared.options.service,
-                            event.id = %row.id,
-                            %error,
-                            "the database refuses this row's outcome; it is left to its lease"
-                        );
-                        self.flight.abandoned(row);
-                    }
-                    rows => {
-                        if refused {
-                            self.settle_at_most = rows.len().div_ceil(2);
-                        }
-                        let newer = std::mem::replace(&mut self.done, settled.left);
-                        self.done.extend(newer);
-                        self.done_since.get_or_insert(self.next_settle);
-                    }
+                if let Some(row) = self.outcomes.failed(now, settled.left, refused) {
+                    error!(
+                        service.name = %self.shared.options.service,
+                        event.id = %row.id,
+                        %error,
+                        "the database refuses this row's outcome; it is left to its lease"
+                    );
+                    self.doubtful = self.doubtful.filter(|id| *id != row.batch);
+                    self.flight.abandoned(&row);
                 }
             }
         }
@@ -262,7 +244,7 @@ impl<P: Publisher> Desk<P> {
         self.want_pass = true;
     }
 
-    pub(super) fn passed(&mut self, passed: Result<pass::Report, db::Error>) {
+    pub(super) fn passed(&mut self, passed: Result<pass::Report, pass::Failure>) {
         let now = Instant::now();
         match passed {
             Ok(report) if !report.locked => {
@@ -290,12 +272,20 @@ impl<P: Publisher> Desk<P> {
                     // A decided ticket may have more rows than the pass took along.
                     self.resolver.ask(report.decided);
                 }
+                if report.sweep_again {
+                    self.next_sweep = now;
+                    self.want_pass = true;
+                }
                 if let Some(batch) = report.batch {
                     self.flight.launch(batch, report.started);
                 }
             }
-            Err(error) => {
-                self.complain(&error, "service database cannot be drained");
+            Err(pass::Failure { error, perhaps }) => {
+                complain(&mut self.passes_fail, &self.shared, &error, "service database cannot be drained");
+                if let Some(batch) = perhaps {
+                    self.doubtful = Some(batch.id);
+                    self.flight.unsent(batch);
+                }
                 self.want_pass = true;
                 self.housekeeping = true;
                 self.pass_failures = self.pass_failures.saturating_add(1);
@@ -317,7 +307,9 @@ impl<P: Publisher> Desk<P> {
                 self.want_pass |= work;
                 self.housekeeping |= work;
             }
-            Err(error) => self.complain(&error, "service database cannot be drained"),
+            Err(error) => {
+                complain(&mut self.passes_fail, &self.shared, &error, "service database cannot be drained")
+            }
         }
     }
 
@@ -335,7 +327,7 @@ impl<P: Publisher> Desk<P> {
         if self.passing.is_none() {
             at = self.schedule.next().map_or(at, |next| at.min(next.max(self.not_before)));
             // Foul weather and a full window end by events of their own.
-            let next = self.turn.next(self.flight.unsettled(), self.want_pass);
+            let next = self.turn.next(self.in_the_air(), self.want_pass);
             if (self.want_pass || self.turn.is_due()) && next != Next::Wait && self.can_claim() {
                 at = at.min(self.not_before);
             }
@@ -381,18 +373,8 @@ impl<P: Publisher> Desk<P> {
         }
     }
 
-    fn complain(&mut self, error: &db::Error, what: &str) {
-        if self.failing {
-            debug!(service.name = %self.shared.options.service, %error, "{what}");
-        } else {
-            self.failing = true;
-            warn!(service.name = %self.shared.options.service, %error, "{what}");
-        }
-    }
-
     fn recovered(&mut self) {
-        if self.failing {
-            self.failing = false;
+        if std::mem::take(&mut self.passes_fail) {
             info!(service.name = %self.shared.options.service, "service database is drained again");
         }
     }
@@ -407,7 +389,8 @@ impl<P: Publisher> Desk<P> {
         let end = stop_at + Duration::from_secs(4);
         let mut given_up = false;
         loop {
-            if self.settling.is_none() && !self.done.is_empty() {
+            let settle_at = self.settle_at();
+            if self.settling.is_none() && settle_at.is_some_and(|at| Instant::now() >= at) {
                 self.start_settle();
             }
             if self.flight.unsettled() == 0 && self.settling.is_none() && self.passing.is_none() {
@@ -416,13 +399,8 @@ impl<P: Publisher> Desk<P> {
             tokio::select! {
                 biased;
                 Some(done) = self.flight.next() => self.collect(done),
-                settled = joined(&mut self.settling) => {
-                    let failed = settled.outcome.is_err();
-                    self.settled(settled);
-                    if failed {
-                        tokio::time::sleep(SETTLE_PAUSE.base).await;
-                    }
-                }
+                settled = joined(&mut self.settling) => self.settled(settled),
+                () = tokio::time::sleep_until(settle_at.unwrap_or(end)), if self.settling.is_none() => {}
                 passed = joined(&mut self.passing) => self.passed(passed),
                 () = tokio::time::sleep_until(stop_at), if !given_up => {
                     given_up = true;
@@ -441,15 +419,24 @@ impl<P: Publisher> Desk<P> {
     }
 }
 
+/// Said when it begins; what follows is the same trouble.
+fn complain(failing: &mut bool, shared: &Shared, error: &db::Error, what: &str) {
+    if std::mem::replace(failing, true) {
+        debug!(service.name = %shared.options.service, %error, "{what}");
+    } else {
+        warn!(service.name = %shared.options.service, %error, "{what}");
+    }
+}
+
 /// Runs a pass or a poll as a task. One that panics is one that failed: the next is tried after a pause, and no other service
 /// pays. (A settle that panics has taken outcomes along; then the server stops.)
-fn guarded<T: Send + 'static>(
-    work: impl Future<Output = Result<T, db::Error>> + Send + 'static,
-) -> JoinHandle<Result<T, db::Error>> {
+fn guarded<T: Send + 'static, E: From<db::Error> + Send + 'static>(
+    work: impl Future<Output = Result<T, E>> + Send + 'static,
+) -> JoinHandle<Result<T, E>> {
     tokio::spawn(async move {
         AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
             error!("a pass panicked");
-            Err(db::Error::panicked())
+            Err(db::Error::panicked().into())
         })
     })
 }

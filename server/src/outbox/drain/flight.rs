@@ -79,7 +79,7 @@ struct Wire<P> {
     accept_unroutable: bool,
     metrics: ServiceMetrics,
     land: mpsc::UnboundedSender<Done>,
-    /// Places on the wire, taken in the order of `seq`.
+    /// Places on the wire.
     places: Semaphore,
     /// Nothing more is sent.
     closing: CancellationToken,
@@ -113,6 +113,16 @@ impl<P: Publisher> Flight<P> {
         let send_until = started + self.lease / 2;
         for chain in chains(rows) {
             tokio::spawn(self.wire.clone().send_chain(id, chain, send_until));
+        }
+    }
+
+    /// Rows that may have been claimed: nobody heard whether. They are given back unsent; if they were not, that changes nothing.
+    pub(super) fn unsent(&mut self, batch: Batch) {
+        self.unsettled += batch.rows.len();
+        self.batches.insert(batch.id, batch.rows.len());
+        for row in &batch.rows {
+            // The receiver is ours.
+            let _ = self.wire.land.send(done(batch.id, row, End::GivenBack { lost: false }));
         }
     }
 

@@ -2,7 +2,7 @@
 //! then on, with nothing else of the service in flight in this replica, so that a crash convicts it and no innocent.
 //!
 //! [`Turn`] decides whose turn it is, so that neither sort starves the other: once such a row is due nothing else is claimed
-//! until the flight is empty; then one row flies alone; then an ordinary pass comes first again. Pure.
+//! until the flight is empty; then one row flies alone; then an ordinary pass comes first again. It is pure; [`claim`] is not.
 
 use uuid::Uuid;
 

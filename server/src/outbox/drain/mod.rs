@@ -14,6 +14,7 @@ mod flight;
 mod hints;
 mod lone;
 mod losses;
+mod outcomes;
 mod parking;
 mod pass;
 mod settle;

@@ -53,6 +53,8 @@ pub(super) struct Report {
     pub housekeeping: bool,
     /// As ordered.
     pub sweep: bool,
+    /// The sweep did not come to its end.
+    pub sweep_again: bool,
     /// What was claimed, if anything was.
     pub batch: Option<Batch>,
     /// When the lease began, at the latest.
@@ -81,19 +83,42 @@ pub(super) async fn poll(shared: Arc<Shared>) -> Result<bool, db::Error> {
     .await
 }
 
+/// Why a pass failed.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub error: db::Error,
+    /// What it claimed, if its COMMIT may have gone through.
+    pub perhaps: Option<Batch>,
+}
+
+impl From<db::Error> for Failure {
+    fn from(error: db::Error) -> Self {
+        Self { error, perhaps: None }
+    }
+}
+
 /// Runs one pass.
-pub(super) async fn run(shared: Arc<Shared>, order: Order) -> Result<Report, db::Error> {
+pub(super) async fn run(shared: Arc<Shared>, order: Order) -> Result<Report, Failure> {
     let _turn = shared.turn.lock().await;
     let started = Instant::now();
     // The only row of a claim that failed, if it was one.
     let mut suspect = None;
+    let mut claimed = None;
     let done = db::within(shared.options.limit, async {
         // The lock first, then the tickets: statements of their own, in the BEGIN's round trip.
         let mut questions = vec![sql::drain_lock_question()];
         questions.extend(tickets::questions(&order.tickets));
         let (mut tx, answers) = shared.pool.begin_asking(Begin::Durable, &questions).await?;
         let work = work(&mut tx, &shared, &order, &answers, started, &mut suspect).await;
-        tx.finish(work).await
+        match work {
+            Ok((mut report, counted)) => {
+                claimed = report.batch.take();
+                tx.commit().await?;
+                report.batch = claimed.take();
+                Ok((report, counted))
+            }
+            Err(error) => tx.finish(Err(error)).await,
+        }
     })
     .await;
     let (report, counted) = match done {
@@ -102,7 +127,8 @@ pub(super) async fn run(shared: Arc<Shared>, order: Order) -> Result<Report, db:
             if let Some(id) = suspect.filter(|_| refuses_a_row(&error)) {
                 db::within(shared.options.limit, parking::suspect(&shared, id, &error)).await?;
             }
-            return Err(error);
+            let perhaps = claimed.filter(|_| !error.certainly_not_applied());
+            return Err(Failure { error, perhaps });
         }
     };
     shared.metrics.lease_heals.inc_by(counted.healed.len() as u64 + counted.strays);
@@ -140,6 +166,7 @@ async fn work(
         locked: false,
         housekeeping: order.housekeeping,
         sweep: order.sweep,
+        sweep_again: false,
         batch: None,
         started,
         decided: Vec::new(),
@@ -169,6 +196,7 @@ async fn work(
     }
     if order.sweep {
         let keys = sql::stranded(tx.conn(), options.blocks()).await?;
+        report.sweep_again = keys.len() >= sql::STRANDED_AT_MOST;
         counted.missed = sql::promote(tx.conn(), &keys, PROMOTE_PER_KEY, options.blocks()).await?;
     }
     if order.sweep {
@@ -178,7 +206,10 @@ async fn work(
         let claimed = lone::claim(tx, shared, suspect).await?;
         report.batch = batch(claimed);
     }
-    if order.alone || order.housekeeping {
+    if order.alone && report.batch.is_none() {
+        // A stranger has it locked, or it waits behind another: the poll comes again, spinning would not help.
+        report.lone_waits = Some(false);
+    } else if order.alone || order.housekeeping {
         report.lone_waits = Some(sql::lone_waits(tx.conn()).await?);
     }
     if order.alone {

@@ -30,6 +30,8 @@ pub(super) struct Report {
     /// Rows that somebody else has locked: still to be settled.
     pub skipped: HashSet<Uuid>,
     parked: Vec<sql::Parking>,
+    /// The first try: what is missing was not written by an earlier one.
+    first: bool,
 }
 
 /// Rows of a type that are due at once when one of it was routed; their successes release the next.
@@ -52,7 +54,7 @@ pub(super) async fn run(shared: &Shared, batch: &[Done], order: &Order) -> Resul
     let report = db::within(shared.options.limit, async {
         let question = if keyed { vec![sql::drain_lock_question()] } else { Vec::new() };
         let (mut tx, answers) = shared.pool.begin_asking(Begin::Durable, &question).await?;
-        match work(&mut tx, shared, batch, keyed, &answers).await {
+        match work(&mut tx, shared, batch, keyed, order.first, &answers).await {
             Ok(report) => {
                 let ended = ended(batch, order, &report);
                 if ended.is_empty() {
@@ -80,11 +82,13 @@ async fn work(
     shared: &Shared,
     batch: &[Done],
     keyed: bool,
+    first: bool,
     answers: &[db::Answer],
 ) -> Result<Report, db::Error> {
     let locked = !keyed || sql::drain_lock_answer(answers)? || sql::lock_patiently(tx.conn()).await?;
-    let mut report = Report { locked, ..Report::default() };
+    let mut report = Report { locked, first, ..Report::default() };
     let mut keys: Vec<String> = Vec::new();
+    let me = &shared.options.instance;
 
     let stamps = Rows::of(batch, |end| *end == End::Published);
     if !stamps.ids.is_empty() {
@@ -96,27 +100,27 @@ async fn work(
             let types: Vec<String> = types.into_iter().collect();
             report.released = sql::release(tx.conn(), &types, RELEASED_PER_TYPE).await?;
         }
-        stamps.account(tx, stamped, false, &mut report, &mut keys).await?;
+        stamps.account(tx, stamped, None, &mut report, &mut keys).await?;
     }
     let (failed, failures) = failures(shared, batch);
     if !failed.ids.is_empty() {
-        let written = sql::fail(tx.conn(), &failed.ids, &failed.generations, &failures, locked).await?;
-        failed.account(tx, written, true, &mut report, &mut keys).await?;
+        let written = sql::fail(tx.conn(), &failed.ids, &failed.generations, &failures, locked, me).await?;
+        failed.account(tx, written, Some(me), &mut report, &mut keys).await?;
     }
     let given = Rows::of(batch, |end| matches!(end, End::GivenBack { .. }));
     if !given.ids.is_empty() {
-        let written = sql::give_back(tx.conn(), &given.ids, &given.generations, locked).await?;
+        let written = sql::give_back(tx.conn(), &given.ids, &given.generations, locked, me).await?;
         report.given_back = written.len() as u64;
-        given.account(tx, written, true, &mut report, &mut keys).await?;
+        given.account(tx, written, Some(me), &mut report, &mut keys).await?;
     }
     let unsendable = Rows::of(batch, |end| matches!(end, End::Parked { .. }));
     if !unsendable.ids.is_empty() {
         let reasons: Vec<String> = batch.iter().filter_map(|done| done.end.parked()).collect();
         let (ids, generations) = (&unsendable.ids, &unsendable.generations);
-        report.parked = sql::park(tx.conn(), ids, generations, &reasons, locked).await?;
+        report.parked = sql::park(tx.conn(), ids, generations, &reasons, locked, me).await?;
         let written =
             report.parked.iter().map(|row| sql::Ended { id: row.id, key: row.key.clone() }).collect();
-        unsendable.account(tx, written, true, &mut report, &mut keys).await?;
+        unsendable.account(tx, written, Some(me), &mut report, &mut keys).await?;
     }
     if locked && !keys.is_empty() {
         report.promoted = sql::promote(tx.conn(), &keys, PROMOTE_PER_KEY, shared.options.blocks()).await?;
@@ -144,12 +148,12 @@ impl Rows {
         Self { ids, generations }
     }
 
-    /// What was written, and why the rest was not. `claimed`: only a standing claim could be written.
+    /// What was written, and why the rest was not. `claimed_by`: only this one's standing claim could be written.
     async fn account(
         &self,
         tx: &mut Tx,
         written: Vec<sql::Ended>,
-        claimed: bool,
+        claimed_by: Option<&str>,
         report: &mut Report,
         keys: &mut Vec<String>,
     ) -> Result<(), db::Error> {
@@ -158,7 +162,11 @@ impl Rows {
             let done: HashSet<Uuid> = written.iter().map(|row| row.id).collect();
             let (ids, generations): (Vec<_>, Vec<_>) =
                 std::iter::zip(&self.ids, &self.generations).filter(|(id, _)| !done.contains(id)).unzip();
-            let skipped = sql::skipped(tx.conn(), &ids, &generations, claimed).await?;
+            let (claimed, who) = (claimed_by.is_some(), claimed_by.unwrap_or_default());
+            let skipped = sql::skipped(tx.conn(), &ids, &generations, claimed, who).await?;
+            if claimed && report.first {
+                sql::absolve(tx.conn(), &ids, &generations).await?;
+            }
             report.stale += (missing - skipped.len()) as u64;
             report.skipped.extend(skipped);
         }

@@ -2,12 +2,13 @@
 -- left as by stamp.sql. $6 as its $3.
 -- Of the rows of a type that no queue takes only one has a time, the type's probe; the others wait at infinity until a success
 -- of their type (release.sql). A probe that was in flight meanwhile stays the probe, with the back-off that it has reached.
+-- $7: who claimed: after a fail-over that lost a claim, another one's may bear the same generation.
 WITH failed AS MATERIALIZED (
     SELECT o.id, o.claim_generation, o.event_type, o.attempts, o.seq, f.error, f.delay, f.unroutable
     FROM holdfast.event_outbox AS o
     JOIN unnest($1::uuid[], $2::bigint[], $3::text[], $4::float8[], $5::boolean[])
          AS f (id, generation, error, delay, unroutable) ON f.id = o.id AND f.generation = o.claim_generation
-    WHERE num_nonnulls(o.claimed_at) = 1 AND num_nonnulls(o.published_at) = 0
+    WHERE o.claimed_by = $7 AND num_nonnulls(o.claimed_at) = 1 AND num_nonnulls(o.published_at) = 0
     FOR UPDATE OF o SKIP LOCKED
 ), without_probe AS MATERIALIZED (
     SELECT t.event_type FROM (SELECT DISTINCT event_type FROM failed WHERE unroutable) AS t

@@ -1,11 +1,12 @@
 -- No broker could carry these: set aside with the reason until an operator acts. Locked rows are left as by
 -- stamp.sql. $4 as its $3. What is returned is
 -- to be told, with the number of rows of its key behind it, at most 1,000.
+-- $5: who claimed: after a fail-over that lost a claim, another one's may bear the same generation.
 WITH unsendable AS MATERIALIZED (
     SELECT o.id, o.claim_generation, u.reason FROM holdfast.event_outbox AS o
     JOIN unnest($1::uuid[], $2::bigint[], $3::text[]) AS u (id, generation, reason)
          ON u.id = o.id AND u.generation = o.claim_generation
-    WHERE num_nonnulls(o.claimed_at) = 1 AND num_nonnulls(o.published_at) = 0
+    WHERE o.claimed_by = $5 AND num_nonnulls(o.claimed_at) = 1 AND num_nonnulls(o.published_at) = 0
     FOR UPDATE OF o SKIP LOCKED
 )
 UPDATE holdfast.event_outbox AS o
