@@ -6,7 +6,6 @@
 use holdfast_proto::envelope::{self, Invalid, Limits};
 use holdfast_proto::v1;
 use sqlx::PgConnection;
-use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::tx;
@@ -80,8 +79,8 @@ pub async fn publish_in_tx(
     let valid = envelope::validate(std::slice::from_ref(event), None, &Limits::default())?;
     // One event in, one out; without it there would be nothing to insert.
     let Some(valid) = valid.into_iter().next() else { return Err(PublishError::Invalid(no_event())) };
-    // The statement replaces the time of an event that has none; what stands there until then does not matter.
-    let text = valid.envelope_text(&envelope::source(service), OffsetDateTime::UNIX_EPOCH);
+    // The statement adds the time of an event that has none.
+    let text = valid.envelope_text_for_insert(&envelope::source(service));
     let inserted = async {
         if !tx::is_open(conn).await? {
             return Ok(None);
@@ -93,7 +92,7 @@ pub async fn publish_in_tx(
             .bind(&text)
             .bind(&valid.ordering_key)
             .bind(&valid.content_hash[..])
-            .bind(event.time.is_none())
+            .bind(valid.needs_time())
             .execute(conn)
             .await?;
         Ok(Some(done.rows_affected()))

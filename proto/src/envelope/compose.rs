@@ -81,12 +81,29 @@ impl Valid {
     /// the event has no time of its own; written in UTC.
     #[must_use]
     pub fn envelope_text(&self, source: &str, now: OffsetDateTime) -> String {
+        self.document(source, self.needs_time.then_some(now))
+    }
+
+    /// As [`Valid::envelope_text`], for a statement that adds the database's time itself where
+    /// [`Valid::needs_time`]: there the document has no `time`.
+    #[must_use]
+    pub fn envelope_text_for_insert(&self, source: &str) -> String {
+        self.document(source, None)
+    }
+
+    /// Whether the event has no time of its own and gets the database's.
+    #[must_use]
+    pub fn needs_time(&self) -> bool {
+        self.needs_time
+    }
+
+    fn document(&self, source: &str, filled_in: Option<OffsetDateTime>) -> String {
         let mut out = String::with_capacity(self.size());
         out.push_str(HEAD);
         push_string(&mut out, source);
-        if self.needs_time {
+        if let Some(time) = filled_in {
             out.push_str(TIME);
-            push_time(&mut out, now);
+            push_time(&mut out, time);
             out.push('"');
         }
         out.push_str(&self.members);

@@ -5,6 +5,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use sqlx::postgres::{PgDatabaseError, PgSeverity};
+
 /// What a failed unit of database work means for whoever asked for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -44,6 +46,8 @@ enum Detail {
     Panic,
     /// It reads, and its answers are of the past.
     Standby,
+    /// The connection was inside of a transaction that somebody had left open.
+    Stray,
 }
 
 impl Error {
@@ -61,10 +65,41 @@ impl Error {
         Self { kind: Kind::ReadOnly, sqlstate: None, commit_sent: false, detail: Detail::Standby }
     }
 
+    /// For a lone statement that found itself inside of a transaction, and has written nothing.
+    pub fn stray() -> Self {
+        Self { kind: Kind::Unavailable, sqlstate: None, commit_sent: false, detail: Detail::Stray }
+    }
+
     pub(super) fn commit(error: sqlx::Error) -> Self {
         let answered = matches!(error, sqlx::Error::Database(_));
         // An error that the server itself sent for the COMMIT is a decided no; a lost reply is not.
         Self { commit_sent: !answered, ..Self::from(error) }
+    }
+
+    /// Of a statement that commits by itself.
+    pub(super) fn autocommitted(self) -> Self {
+        let commit_sent = match &self.detail {
+            // What the server says of the statement is a decided no. What ends the session may come after the commit, and
+            // what cannot be read is no answer.
+            Detail::Sqlx(error) => !error
+                .as_database_error()
+                .and_then(|e| e.try_downcast_ref::<PgDatabaseError>())
+                .is_some_and(|e| !matches!(e.severity(), PgSeverity::Fatal | PgSeverity::Panic)),
+            _ => self.commit_sent,
+        };
+        Self { commit_sent, ..self }
+    }
+
+    /// Of a second attempt at what may have happened at the first.
+    #[must_use]
+    pub fn after(self, first: &Self) -> Self {
+        Self { commit_sent: self.commit_sent || first.commit_sent, ..self }
+    }
+
+    /// Whether it failed for a reason that another connection need not share.
+    pub fn another_connection_may_do(&self) -> bool {
+        // 25P02: somebody left it in a transaction that had failed.
+        matches!(self.kind, Kind::Unavailable | Kind::ReadOnly) || self.sqlstate.as_deref() == Some("25P02")
     }
 
     /// Whether the write of this unit of work surely did not happen.
@@ -131,6 +166,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.detail, &self.sqlstate) {
             (Detail::Limit(limit), _) => write!(f, "no answer from the database within {limit:?}"),
+            (Detail::Stray, _) => f.write_str("the database connection was inside of a transaction"),
             (Detail::Standby, _) => f.write_str("the database is a standby"),
             (Detail::Panic, _) => f.write_str("a fault of ours: the work panicked"),
             (_, Some(code)) => write!(f, "the database answered SQLSTATE {code} ({})", hint(code, self.kind)),
@@ -168,6 +204,13 @@ mod tests {
         ] {
             assert_eq!(kind_of(code), kind, "{code}");
         }
+    }
+
+    #[test]
+    fn a_lost_answer_to_a_lone_statement_is_not_certainly_unapplied() {
+        let lost = Error::from(sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into()));
+        assert!(!lost.autocommitted().certainly_not_applied());
+        assert!(Error::stray().autocommitted().certainly_not_applied());
     }
 
     #[test]

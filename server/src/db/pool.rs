@@ -2,7 +2,7 @@
 //!
 //! Connects on first use, so that an unreachable database delays nobody. A connection whose transaction was left open
 //! (a cancelled BEGIN, a dropped future) is closed, and should one ever come back open it is rolled back in the round trip
-//! of the next BEGIN ([`Begin`]); one that met a read-only server is closed. Does not: keep a connection alive through a
+//! of the next BEGIN ([`Begin`]), and a lone statement writes nothing on it; one that met a read-only server is closed. Does not: keep a connection alive through a
 //! fail-over; the next borrower gets a new one.
 
 use std::str::FromStr;
@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::conn::Loans;
-use super::{Answer, Begin, Conn, Error, Kind, Read, Tx};
+use super::{Answer, Begin, Conn, Error, Read, Tx, lone};
 
 /// How to reach one database.
 #[derive(Clone)]
@@ -64,8 +64,8 @@ impl Pool {
     pub fn new(options: &Options) -> Result<Self, Error> {
         let mut connect = connect_options(&options.url)?.application_name("holdfast");
         if options.prepared_statements {
-            // Nothing a server notices is worth a line of ours. (A pooler refuses connections with options of their own.)
-            connect = connect.options([("client_min_messages", "error")]).options(PLANNER);
+            // (A pooler refuses connections with options of their own.)
+            connect = connect.options(lone::session()).options(PLANNER);
         } else {
             connect = connect.statement_cache_capacity(0);
         }
@@ -96,7 +96,7 @@ impl Pool {
         let mut stale = self.inner.options().get_max_connections();
         loop {
             match Tx::begin(self.acquire().await?, kind).await {
-                Err(error) if stale > 0 && worth_another(&error) => stale -= 1,
+                Err(error) if stale > 0 && error.another_connection_may_do() => stale -= 1,
                 begun => return begun,
             }
         }
@@ -111,7 +111,7 @@ impl Pool {
         let mut stale = self.inner.options().get_max_connections();
         loop {
             match Tx::begin_asking(self.acquire().await?, kind, questions).await {
-                Err(error) if stale > 0 && worth_another(&error) => stale -= 1,
+                Err(error) if stale > 0 && error.another_connection_may_do() => stale -= 1,
                 begun => return begun,
             }
         }
@@ -127,7 +127,7 @@ impl Pool {
 
     /// A connection, or why there is none: a refused or starved connect is tried again until the time is over, and only
     /// "it took too long" would be left of it.
-    async fn acquire(&self) -> Result<Conn, Error> {
+    pub(super) async fn acquire(&self) -> Result<Conn, Error> {
         match self.inner.acquire().await {
             Err(sqlx::Error::PoolTimedOut) => Err(self.why_none().await),
             acquired => Ok(Conn::lent(acquired?, &self.loans, self.named)),
@@ -164,6 +164,11 @@ impl Pool {
         asked.await.ok().flatten().unwrap_or(timed_out)
     }
 
+    /// Whether its connections are ours alone, so that what a session has stays with it.
+    pub(super) fn is_named(&self) -> bool {
+        self.named
+    }
+
     /// Whether one may be kept for a reader that comes each second: a return costs a round trip, as much as what he reads.
     /// With fewer than three it would be missed; behind a pooler it would be a transaction that stays open.
     pub fn spares_one(&self) -> bool {
@@ -185,10 +190,4 @@ impl Pool {
         // Whoever still holds one is ended with the process; its transaction is rolled back by the server.
         let _ = tokio::time::timeout(limit, self.inner.close()).await;
     }
-}
-
-/// Whether a BEGIN failed for a reason that another connection need not share.
-fn worth_another(error: &Error) -> bool {
-    // 25P02: somebody left it in a transaction that had failed.
-    matches!(error.kind, Kind::Unavailable | Kind::ReadOnly) || error.sqlstate.as_deref() == Some("25P02")
 }

@@ -22,6 +22,7 @@ queries! {
     NAMING = "naming",
     KEEP = "keep",
     DISCARD_ROLLED_BACK = "discard_rolled_back",
+    STAGE_GROUP = "stage_group",
     INSERT = "insert",
     EXISTING = "existing",
     REPLACE_ROLLED_BACK = "replace_rolled_back",
@@ -119,6 +120,42 @@ pub(super) struct NewRows {
     pub ordering_keys: Vec<Option<String>>,
     pub content_hashes: Vec<Vec<u8>>,
     pub tickets: Vec<Option<i64>>,
+    /// Whether the statement adds the time to the envelope.
+    pub need_time: Vec<bool>,
+}
+
+/// How the insert of a group ended: all of it was written, or nothing.
+#[derive(Debug, sqlx::FromRow)]
+pub(super) struct GroupInsert {
+    stray: bool,
+    /// Tickets whose lock nobody holds.
+    pub unbound: Vec<i64>,
+    /// Ids that were there already.
+    pub taken: Vec<Uuid>,
+    pub inserted: i64,
+}
+
+/// Inserts a group, unless a ticket or an id is against it. `durable`: whether its commit is flushed.
+pub(super) async fn stage_group(
+    lone: &mut db::Lone,
+    rows: &NewRows,
+    durable: bool,
+) -> Result<GroupInsert, db::Error> {
+    let mark = lone.session_mark();
+    let answer: GroupInsert = sqlx::query_as(STAGE_GROUP)
+        .bind(&rows.ids)
+        .bind(&rows.aggregate_ids)
+        .bind(&rows.event_types)
+        .bind(&rows.envelopes)
+        .bind(&rows.ordering_keys)
+        .bind(&rows.content_hashes)
+        .bind(&rows.tickets)
+        .bind(&rows.need_time)
+        .bind(if durable { "on" } else { "off" })
+        .bind(mark)
+        .fetch_one(lone.conn())
+        .await?;
+    if answer.stray { Err(db::Error::stray()) } else { Ok(answer) }
 }
 
 /// Inserts what is new; answers the ids inserted.

@@ -132,12 +132,3 @@ pub async fn judge_free(conn: &mut db::Conn, free: &[i64]) -> Result<Verdicts, d
     let rolled_back = free.iter().copied().filter(|t| !committed.contains(t)).collect();
     Ok(Verdicts { open: Vec::new(), committed, rolled_back })
 }
-
-/// Those of `tickets` whose locks are held by somebody right now: only they can bind new rows.
-///
-/// # Errors
-/// The database's.
-pub async fn held(conn: &mut db::Conn, tickets: &[i64]) -> Result<Vec<i64>, db::Error> {
-    let free = sql::free(conn, tickets).await?;
-    Ok(tickets.iter().copied().filter(|t| !free.contains(t)).collect())
-}

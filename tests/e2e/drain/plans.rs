@@ -62,6 +62,15 @@ fn nodes(plan: &Value) -> Vec<(String, String)> {
     all
 }
 
+/// The arguments of `stage_group` for these ids.
+fn group_of(ids: &str) -> String {
+    let (text, none) = ("array_fill('{}'::text, ARRAY[10])", "array_fill(NULL::text, ARRAY[10])");
+    format!(
+        "({ids}, {none}::uuid[], {text}, {text}, {none}, {none}::bytea[], {none}::bigint[],
+          array_fill(false, ARRAY[10]), 'off', NULL)"
+    )
+}
+
 fn assert_no_scan_of_the_outbox(name: &str, plan: &Value) {
     let scans: Vec<_> = nodes(plan)
         .into_iter()
@@ -109,6 +118,7 @@ async fn the_hot_statements_use_their_partial_indexes() {
             format!("({live}, ARRAY[]::bigint[], 'me', true, ARRAY[1, 2]::bigint[], true)"),
             "outbox_claim",
         ),
+        ("stage_group", group_of(&live), "event_outbox_pkey"),
         ("work_waits", "(60, 256)".to_owned(), "event_outbox_fresh"),
         ("work_waits", "(60, 256)".to_owned(), "event_outbox_ended"),
         ("work_waits", "(60, 256)".to_owned(), "event_outbox_unresolved"),
@@ -227,6 +237,7 @@ async fn a_plan_made_while_the_outbox_was_empty_reads_no_table_whole() {
         ("discard_rolled_back", "(ARRAY[1, 2]::bigint[], 1000, 1)".to_owned()),
         ("work_waits", "(60, 256)".to_owned()),
         ("existing", format!("({ids})")),
+        ("stage_group", group_of(ids)),
     ] {
         let mut tx = pool.begin(Begin::Durable).await.unwrap();
         tx.conn().execute(AssertSqlSafe(format!("PREPARE s AS {}", query(name)))).await.unwrap();

@@ -17,8 +17,8 @@ const AGAIN: RangeInclusive<usize> = 2..=2;
 const MAYBE_AGAIN: RangeInclusive<usize> = 1..=2;
 
 /// Kills the front when the two events of a transaction are at `step`, and says how often each may come.
-/// `answer`: what the repeated stage is told, where the kill left it unanswered.
-async fn killed(step: Step, answer: Option<&str>, comes: [RangeInclusive<usize>; 2]) {
+/// `answers`: what the repeated stage may be told, where the kill left it unanswered.
+async fn killed(step: Step, answers: &[&str], comes: [RangeInclusive<usize>; 2]) {
     let mut stand = Stand::start(Setup::shared(true)).await;
     let mut late = Companion::stage(&stand, stand.place(), "k").await;
     let mut doomed = Companion::stage(&stand, stand.place(), "k").await;
@@ -31,7 +31,8 @@ async fn killed(step: Step, answer: Option<&str>, comes: [RangeInclusive<usize>;
 
     if step <= Step::StageCommits {
         play.caller.answer().await.unwrap_err();
-        assert_eq!(play.stage_again(&stand, 0).await, answer.unwrap());
+        let answer = play.stage_again(&stand, 0).await;
+        assert!(answers.contains(&answer.as_str()), "{answer}");
     }
     if step <= Step::Staged {
         play.caller.commit().await;
@@ -63,56 +64,57 @@ async fn killed(step: Step, answer: Option<&str>, comes: [RangeInclusive<usize>;
 }
 
 #[tokio::test]
-async fn a_server_killed_while_it_stages_has_staged_nothing_and_the_call_is_repeated_elsewhere() {
-    killed(Step::StageRuns, Some("OUTCOME_STAGED"), [ONCE, ONCE]).await;
+async fn a_server_killed_while_it_stages_has_staged_at_most_once_and_the_call_is_repeated_elsewhere() {
+    // The statement commits by itself: PostgreSQL ends it without the server, now or after the repeated call's.
+    killed(Step::StageRuns, &["OUTCOME_STAGED", "OUTCOME_DUPLICATE"], [ONCE, ONCE]).await;
 }
 
 #[tokio::test]
 async fn a_server_killed_while_its_stage_commits_has_staged_and_the_repeated_call_is_a_duplicate() {
-    killed(Step::StageCommits, Some("OUTCOME_DUPLICATE"), [ONCE, ONCE]).await;
+    killed(Step::StageCommits, &["OUTCOME_DUPLICATE"], [ONCE, ONCE]).await;
 }
 
 #[tokio::test]
 async fn a_server_killed_after_the_stage_is_not_missed_at_the_callers_commit() {
-    killed(Step::Staged, None, [ONCE, ONCE]).await;
+    killed(Step::Staged, &[], [ONCE, ONCE]).await;
 }
 
 #[tokio::test]
 async fn a_server_killed_while_the_caller_commits_has_no_part_in_it() {
-    killed(Step::CallerCommits, None, [ONCE, ONCE]).await;
+    killed(Step::CallerCommits, &[], [ONCE, ONCE]).await;
 }
 
 #[tokio::test]
 async fn a_server_killed_after_the_callers_commit_leaves_the_event_to_the_other() {
-    killed(Step::Committed, None, [ONCE, ONCE]).await;
+    killed(Step::Committed, &[], [ONCE, ONCE]).await;
 }
 
 #[tokio::test]
 async fn a_server_killed_while_it_claims_under_the_drain_lock_leaves_lock_and_event_to_the_other() {
-    killed(Step::ClaimRuns, None, [ONCE, ONCE]).await;
+    killed(Step::ClaimRuns, &[], [ONCE, ONCE]).await;
 }
 
 #[tokio::test]
 async fn a_server_killed_while_its_claim_commits_leaves_a_claim_that_heals() {
-    killed(Step::ClaimCommits, None, [ONCE, ONCE]).await;
+    killed(Step::ClaimCommits, &[], [ONCE, ONCE]).await;
 }
 
 #[tokio::test]
 async fn a_server_killed_after_the_claim_leaves_a_claim_that_heals() {
-    killed(Step::Claimed, None, [ONCE, ONCE]).await;
+    killed(Step::Claimed, &[], [ONCE, ONCE]).await;
 }
 
 #[tokio::test]
 async fn a_server_killed_between_publish_and_confirm_repeats_that_event_alone() {
-    killed(Step::Published, None, [AGAIN, ONCE]).await;
+    killed(Step::Published, &[], [AGAIN, ONCE]).await;
 }
 
 #[tokio::test]
 async fn a_server_killed_between_confirm_and_stamp_repeats_the_event() {
-    killed(Step::StampRuns, None, [AGAIN, MAYBE_AGAIN]).await;
+    killed(Step::StampRuns, &[], [AGAIN, MAYBE_AGAIN]).await;
 }
 
 #[tokio::test]
 async fn a_server_killed_while_its_stamp_commits_repeats_nothing_that_it_stamped() {
-    killed(Step::StampCommits, None, [ONCE, MAYBE_AGAIN]).await;
+    killed(Step::StampCommits, &[], [ONCE, MAYBE_AGAIN]).await;
 }

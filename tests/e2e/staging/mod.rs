@@ -11,6 +11,7 @@ mod away;
 mod cancelled;
 mod gate;
 mod group;
+mod lone;
 mod now;
 mod roles;
 mod rules;

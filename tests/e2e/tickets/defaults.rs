@@ -6,17 +6,18 @@ use sqlx::Connection as _;
 
 use crate::staging::gone;
 
-/// Writes down under which settings the server's own transactions change the outbox.
+/// Writes down under which settings the server's own transactions commit what they change in the outbox.
 const WITNESS: &str = "
     CREATE TABLE public.witness (op text, isolation text, read_only text, synchronous_commit text);
     CREATE FUNCTION public.witness() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
-        INSERT INTO public.witness VALUES (TG_OP, current_setting('transaction_isolation'),
+        INSERT INTO public.witness VALUES (
+            CASE WHEN TG_OP = 'INSERT' AND NEW.ticket IS NULL THEN 'INSERT NOW' ELSE TG_OP END, current_setting('transaction_isolation'),
             current_setting('transaction_read_only'), current_setting('synchronous_commit'));
         RETURN NULL;
     END $$;
-    CREATE TRIGGER witness AFTER INSERT OR UPDATE OR DELETE ON holdfast.event_outbox
-        FOR EACH ROW EXECUTE FUNCTION public.witness();";
+    CREATE CONSTRAINT TRIGGER witness AFTER INSERT OR UPDATE OR DELETE ON holdfast.event_outbox
+        DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.witness();";
 
 async fn under(setting: &str) {
     let stage = Scene::builder().stage().await;
@@ -24,7 +25,9 @@ async fn under(setting: &str) {
     stage.database.run(&format!("ALTER DATABASE {} SET {setting}", stage.database.name())).await;
     let scene = stage.start().await;
     let mut caller = scene.caller().await;
-    let mut wanted = Vec::new();
+    let now = event("order.placed");
+    scene.client.stage_now(std::slice::from_ref(&now)).await;
+    let mut wanted = vec![now.id];
     for _ in 0..20 {
         for commits in [true, false] {
             caller.sql("BEGIN READ WRITE").await;
@@ -53,9 +56,12 @@ async fn under(setting: &str) {
     .unwrap();
     database.close().await.unwrap();
     let row = |op: &str, durable: &str| (op.into(), "read committed".into(), "off".into(), durable.into());
-    assert_eq!(seen, [row("DELETE", "on"), row("INSERT", "off"), row("UPDATE", "on")]);
-    let census = scene.end(40).await;
-    assert_eq!((census.published, census.gone["rolled_back"]), (20, 20));
+    assert_eq!(
+        seen,
+        [row("DELETE", "on"), row("INSERT", "off"), row("INSERT NOW", "on"), row("UPDATE", "on")]
+    );
+    let census = scene.end(41).await;
+    assert_eq!((census.published, census.gone["rolled_back"]), (21, 20));
 }
 
 #[tokio::test]

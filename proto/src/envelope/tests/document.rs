@@ -119,6 +119,21 @@ fn times_are_written_in_utc_and_the_events_own_wins() {
 }
 
 #[test]
+fn a_document_for_an_insert_lacks_the_time_that_the_statement_adds_and_nothing_else() {
+    let own = Some(Timestamp { seconds: 1, nanos: 0 });
+    for (time, needed) in [(None, true), (own, false)] {
+        let valid = accepted(Event { time, ..json(r#"{"n":1}"#) });
+        let mut whole = document(&valid);
+        if needed {
+            whole.as_object_mut().unwrap().remove("time").unwrap();
+        }
+        let text = valid.envelope_text_for_insert("/holdfast/orders");
+        assert_eq!(valid.needs_time(), needed);
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), whole);
+    }
+}
+
+#[test]
 fn the_source_is_made_of_the_service() {
     assert_eq!(source("orders"), "/holdfast/orders");
 }

@@ -88,7 +88,7 @@ async fn work(conn: &mut db::Conn, options: &Options, request: &Request) -> Resu
     if plan.new.iter().any(|new| *new) {
         let now = sql::now(conn).await?;
         let new = request.events.iter().zip(&plan.new).filter(|(_, new)| **new).map(|(event, _)| event);
-        let rows = rows_of(new.map(|event| (request.ticket, event)), &options.source, now);
+        let rows = rows_of(new.map(|event| (request.ticket, event)), &options.source, Some(now));
         if sql::insert(conn, &rows).await?.len() < rows.ids.len() {
             return Ok(Round::Raced);
         }

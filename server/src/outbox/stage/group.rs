@@ -1,4 +1,5 @@
-//! The group insert: what waits for the same service goes into one multi-row insert and one commit. No timer: a group is
+//! The group insert: what waits for the same service goes into one multi-row insert and one commit, which are one statement
+//! and one round trip. No timer: a group is
 //! whatever arrived while the last one ran. What a group cannot take is done again alone, so that one bad request never
 //! fails its neighbours. A group holds one kind: bound to tickets, or to nothing; they do not commit alike.
 
@@ -8,13 +9,13 @@ use std::sync::Arc;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use uuid::Uuid;
 
 use super::super::sql;
 use super::rows::rows_of;
 use super::{Options, Outcome, Refused, Request, alone};
-use crate::db::{self, Kind, Pool};
+use crate::db::{self, Begin, Kind, Pool};
 use crate::metrics::ServiceMetrics;
-use crate::tickets;
 
 /// Most events of one insert: a transaction of a stage ends soon.
 const MAX_GROUP_EVENTS: usize = 2_000;
@@ -41,7 +42,7 @@ struct Shared {
 enum Group {
     /// Committed, all of it.
     Staged,
-    /// Rolled back: these, by index, must be looked at alone.
+    /// Nothing was written: these, by index, must be looked at alone.
     NotThese(Vec<usize>),
 }
 
@@ -176,40 +177,47 @@ impl Shared {
 
     async fn try_group(&self, group: &[Request]) -> Result<Group, db::Error> {
         let Some(first) = group.first() else { return Ok(Group::Staged) };
-        let mut tx = self.pool.begin(first.begin()).await?;
-        match self.write(&mut tx, group).await {
-            Ok(Group::Staged) => tx.finish(Ok(Group::Staged)).await,
-            Ok(not_these) => {
-                tx.rollback().await;
-                Ok(not_these)
-            }
-            Err(error) => tx.finish(Err(error)).await,
-        }
-    }
-
-    async fn write(&self, tx: &mut db::Tx, group: &[Request]) -> Result<Group, db::Error> {
-        let tickets: Vec<i64> = group.iter().filter_map(|r| r.ticket).collect();
-        if !tickets.is_empty() {
-            let held = tickets::held(tx.conn(), &tickets).await?;
-            let bound = |r: &Request| r.ticket.is_none_or(|ticket| held.contains(&ticket));
-            let unbound: Vec<usize> =
-                group.iter().enumerate().filter(|(_, r)| !bound(r)).map(|(i, _)| i).collect();
-            if !unbound.is_empty() {
-                return Ok(Group::NotThese(unbound));
-            }
-        }
-        let now = sql::now(tx.conn()).await?;
         let events = group.iter().flat_map(|r| r.events.iter().map(|event| (r.ticket, event)));
-        let rows = rows_of(events, &self.options.source, now);
-        let inserted: HashSet<_> = sql::insert(tx.conn(), &rows).await?.into_iter().collect();
-        let taken: Vec<usize> = group
-            .iter()
-            .enumerate()
-            .filter(|(_, r)| r.events.iter().any(|event| !inserted.contains(&event.id)))
-            .map(|(i, _)| i)
-            .collect();
-        Ok(if taken.is_empty() { Group::Staged } else { Group::NotThese(taken) })
+        let rows = rows_of(events, &self.options.source, None);
+        let lone = self.pool.lone(first.begin()).await?;
+        let by_itself = lone.is_autocommit();
+        let answer = match insert(lone, first, &rows).await {
+            // After a restart or fail-over of the database all idle connections lead nowhere; beginning a transaction walks
+            // over them. If the first attempt was carried out after all, its rows are there, and who asked for them is told
+            // "duplicate".
+            Err(lost) if by_itself && lost.another_connection_may_do() => {
+                let again = async {
+                    let tx = self.pool.begin(first.begin()).await?;
+                    insert(tx.into(), first, &rows).await
+                };
+                again.await.map_err(|error| error.after(&lost))?
+            }
+            answer => answer?,
+        };
+        if answer.inserted == i64::try_from(rows.ids.len()).unwrap_or(i64::MAX) {
+            return Ok(Group::Staged);
+        }
+        let unbound: HashSet<i64> = answer.unbound.into_iter().collect();
+        let taken: HashSet<Uuid> = answer.taken.into_iter().collect();
+        let in_the_way = |r: &Request| {
+            r.ticket.is_some_and(|ticket| unbound.contains(&ticket))
+                || r.events.iter().any(|event| taken.contains(&event.id))
+        };
+        let those: Vec<usize> =
+            group.iter().enumerate().filter(|(_, r)| in_the_way(r)).map(|(i, _)| i).collect();
+        // Nobody is in the way, and yet something is missing: each for himself will hear of it.
+        Ok(Group::NotThese(if those.is_empty() { (0..group.len()).collect() } else { those }))
     }
+}
+
+async fn insert(
+    mut lone: db::Lone,
+    first: &Request,
+    rows: &sql::NewRows,
+) -> Result<sql::GroupInsert, db::Error> {
+    let durable = first.begin() == Begin::StageNow;
+    let done = sql::stage_group(&mut lone, rows, durable).await;
+    lone.finish(done).await
 }
 
 /// Whether a failed group may be the fault of one of its requests.

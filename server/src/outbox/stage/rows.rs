@@ -5,18 +5,23 @@ use time::OffsetDateTime;
 
 use super::super::sql;
 
-/// The rows of events, each with its ticket or none, in the order given.
+/// The rows of events, each with its ticket or none, in the order given. Without `now` the statement must add the time of
+/// those that have none.
 pub(super) fn rows_of<'a>(
     events: impl Iterator<Item = (Option<i64>, &'a Valid)>,
     source: &str,
-    now: OffsetDateTime,
+    now: Option<OffsetDateTime>,
 ) -> sql::NewRows {
     let mut rows = sql::NewRows::default();
     for (ticket, event) in events {
         rows.ids.push(event.id);
         rows.aggregate_ids.push(event.aggregate_id);
         rows.event_types.push(event.event_type.clone());
-        rows.envelopes.push(event.envelope_text(source, now));
+        rows.envelopes.push(match now {
+            Some(now) => event.envelope_text(source, now),
+            None => event.envelope_text_for_insert(source),
+        });
+        rows.need_time.push(now.is_none() && event.needs_time());
         rows.ordering_keys.push(event.ordering_key.clone());
         rows.content_hashes.push(event.content_hash.to_vec());
         rows.tickets.push(ticket);
