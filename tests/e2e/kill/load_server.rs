@@ -61,6 +61,14 @@ async fn a_replica_stopped_past_its_lease_with_claims_in_hand_loses_nothing_and_
     // than the server's side of HTTP/2 likes to see reset at once.
     stand.logs.expect("broker connection lost");
     stand.logs.expect("remotely-reset pending-accept streams");
+    // Whoever waited for a connection when the replica was stopped has waited for too long when it wakes up.
+    for late in [
+        "service database cannot be drained",
+        "outcomes cannot be written",
+        "resolver cannot reach its database",
+    ] {
+        stand.logs.expect(late);
+    }
     stand.end().await;
 }
 
