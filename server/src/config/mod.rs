@@ -290,6 +290,15 @@ mod tests {
     }
 
     #[test]
+    fn the_file_in_the_readme_shows_the_defaults() {
+        let readme = include_str!("../../../README.md");
+        let shown = readme.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+        // Secrets are shown alike.
+        let [shown, default] = [shown, GOOD].map(|text| format!("{:#?}", Config::parse(text).unwrap()));
+        assert_eq!(shown, default);
+    }
+
+    #[test]
     fn the_connections_of_a_replica_are_summed_up() {
         let config = Config::parse(&format!(
             "{GOOD}\nwake = \"notify\"\n[services.billing]\ndatabase_url = \"postgres://h@db/billing\"\nmax_connections = 2"
