@@ -28,6 +28,12 @@ async fn a_row_that_must_fly_alone_and_is_locked_keeps_nobody_waiting() {
         scene.client.wait_for_state(&other.id, EventState::Published).await;
     }
     assert!(!row(&scene.database, &suspect).await.published);
+    // Nor is it asked for again and again: a poll a second, and what looks on. A slow machine only makes them fewer.
+    let transactions = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()";
+    let before: i64 = scene.database.one(transactions).await;
+    scene.database.run("SELECT pg_sleep(3)").await;
+    let asked = scene.database.one::<i64>(transactions).await - before;
+    assert!(asked < 60, "{asked} transactions in three seconds");
     stranger.commit().await;
     scene.consumer.wait_for_ids(&[&suspect], LONG).await;
     scene.end(4).await;
