@@ -5,6 +5,7 @@
 
 mod dev;
 mod migrate;
+mod probe;
 mod serve;
 
 use std::path::{Path, PathBuf};
@@ -26,6 +27,8 @@ pub enum Command {
     Migrate(ConfigFile),
     /// Starts a private PostgreSQL and RabbitMQ and a server on them, plays the main job, and stays until Ctrl-C.
     Dev(dev::Arguments),
+    /// Asks a running server for its health: exit code 0 if the component serves, 1 if not, 2 for a wrong question.
+    Probe(probe::Probe),
     /// The caller that `dev` kills.
     #[command(hide = true)]
     DevCaller(dev::CallerArguments),
@@ -41,6 +44,7 @@ impl Command {
             Self::Serve(file) => serve::run(file.read()?).await,
             Self::Migrate(file) => migrate::run(&file.read()?).await,
             Self::Dev(arguments) => dev::run(arguments).await,
+            Self::Probe(probe) => Ok(probe::run(probe).await),
             Self::DevCaller(arguments) => dev::call(arguments).await,
         }
     }

@@ -23,6 +23,8 @@ pub use services::{Service, Unroutable, Wake};
 pub struct Config {
     /// Where gRPC is served. Loopback only: there is no authentication yet.
     pub listen: SocketAddr,
+    /// Where metrics and HTTP health are served, if at all. Nothing secret is there, and nobody is asked who he is.
+    pub admin_listen: Option<SocketAddr>,
     /// How log lines look.
     pub log_format: Format,
     /// The control database.
@@ -162,6 +164,8 @@ impl std::error::Error for Errors {}
 struct File {
     #[serde(default = "default_listen")]
     listen: SocketAddr,
+    #[serde(default = "default_admin_listen")]
+    admin_listen: String,
     #[serde(default)]
     log_format: Format,
     control: Control,
@@ -176,6 +180,11 @@ struct File {
 
 fn default_listen() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 50551))
+}
+
+/// As a text: an empty one switches the port off.
+fn default_admin_listen() -> String {
+    "127.0.0.1:50552".into()
 }
 
 impl Config {
@@ -193,8 +202,16 @@ impl Config {
             errors
         })?;
         let mut errors = Errors::default();
+        let admin_listen = match file.admin_listen.as_str() {
+            "" => None,
+            address => address.parse().map(Some).unwrap_or_else(|_| {
+                errors.push("admin_listen", "must be an IP address with a port, or empty");
+                None
+            }),
+        };
         let config = Self {
             listen: file.listen,
+            admin_listen,
             log_format: file.log_format,
             control: file.control,
             broker: file.broker,
@@ -221,6 +238,9 @@ impl Config {
     fn check(&self, errors: &mut Errors) {
         if !self.listen.ip().is_loopback() {
             errors.push("listen", "must be a loopback address: calls are not authenticated yet");
+        }
+        if self.admin_listen.is_some_and(|admin| admin == self.listen && admin.port() != 0) {
+            errors.push("admin_listen", "must be another address than `listen`");
         }
         if let Err(problem) = self.broker.uri() {
             errors.push("broker.url", problem);
