@@ -37,7 +37,7 @@ fn address(text: &str) -> Result<Uri, String> {
 }
 
 fn patience(text: &str) -> Result<Duration, String> {
-    match humantime_serde::re::humantime::parse_duration(text) {
+    match humantime::parse_duration(text) {
         Ok(value) if !value.is_zero() => Ok(value),
         Ok(_) => Err("must be more than 0".to_owned()),
         Err(error) => Err(error.to_string()),
