@@ -106,6 +106,7 @@ async fn grpcurl_stages_and_does_not_find_the_event_after_the_rollback() {
 async fn grpcurl_asks_for_the_servers_health() {
     let scene = Scene::start().await;
 
+    holdfast_tests::health::Health::of(scene.server.address()).serves("").await;
     let answer = call(&scene, "grpc.health.v1.Health/Check", &json!({})).await.unwrap();
 
     assert_eq!(answer["status"], "SERVING");
