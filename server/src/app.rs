@@ -24,6 +24,7 @@ use tracing::{debug, error, info, warn};
 use uuid::Uuid;
 
 use crate::broker::{AmqpPublisher, Link, LinkOptions};
+use crate::check::connections;
 use crate::config::{Config, Secret, Unroutable};
 use crate::db::{self, Pool};
 use crate::grpc::{OutboxFront, RenameOversize, ServiceHandle, Services, probes};
@@ -120,6 +121,11 @@ pub async fn start(config: Config) -> anyhow::Result<Running> {
         listen: None,
     };
     let own = wiring.service(envelope::BUILT_IN_SERVICE, place, own, &stop, &tasks)?;
+    let mut counted: HashMap<String, Pool> =
+        handles.iter().map(|(name, handle)| (format!("services.{name}"), handle.pool.clone())).collect();
+    counted.insert("control".to_owned(), own.pool.clone());
+    let counting = connections::watch(config.demands(), config.replicas, counted, stop.front.clone());
+    tasks.spawn(&tasks.drains, "arithmetic of connections", counting);
     pools.push(own.pool);
 
     serve(listener, local_addr, Services::new(handles), &stop, &tasks).await?;

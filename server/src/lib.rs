@@ -3,6 +3,7 @@
 pub mod app;
 pub mod backoff;
 pub mod broker;
+pub mod check;
 pub mod commands;
 pub mod config;
 pub mod db;
