@@ -28,6 +28,7 @@ use uuid::Uuid;
 
 use crate::admin_http::Admin;
 use crate::broker::{AmqpPublisher, Link, LinkOptions};
+use crate::check::connections;
 use crate::config::{Config, Secret, Service, Unroutable, Wake};
 use crate::db::{self, Pool};
 use crate::grpc::{
@@ -154,6 +155,11 @@ pub async fn start(config: Config) -> anyhow::Result<Running> {
         },
     };
     let own = wiring.service(envelope::BUILT_IN_SERVICE, place, own, &stop, &tasks)?;
+    let mut counted: HashMap<String, Pool> =
+        handles.iter().map(|(name, handle)| (format!("services.{name}"), handle.pool.clone())).collect();
+    counted.insert("control".to_owned(), own.pool.clone());
+    let counting = connections::watch(config.demands(), config.replicas, counted, stop.front.clone());
+    tasks.spawn(&tasks.drains, "arithmetic of connections", counting);
     let facts = Facts {
         listener: Arc::new(AtomicBool::new(false)),
         stopping: stop.front.clone(),

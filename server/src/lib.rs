@@ -4,6 +4,7 @@ pub mod admin_http;
 pub mod app;
 pub mod backoff;
 pub mod broker;
+pub mod check;
 pub mod commands;
 pub mod config;
 pub mod db;
