@@ -54,6 +54,7 @@ impl Rpc {
 }
 
 const OUTBOX: &str = "holdfast.v1.OutboxService";
+const CONTROL: &str = "holdfast.v1.ControlService";
 
 /// Its ids are made before it is first sent: what an earlier attempt has written is answered with `OUTCOME_DUPLICATE`.
 pub const STAGE_IN_TX: Rpc = Rpc::new(OUTBOX, "StageInTx", Repeat::Always);
@@ -63,9 +64,13 @@ pub const STAGE_NOW: Rpc = Rpc::new(OUTBOX, "StageNow", Repeat::Always);
 pub const CONFIRM_STAGED: Rpc = Rpc::new(OUTBOX, "ConfirmStaged", Repeat::Always);
 /// A look-up.
 pub const GET_EVENT: Rpc = Rpc::new(OUTBOX, "GetEvent", Repeat::Always);
+/// A look-up.
+pub const LIST_SERVICES: Rpc = Rpc::new(CONTROL, "ListServices", Repeat::Always);
+/// A look-up.
+pub const GET_SERVICE: Rpc = Rpc::new(CONTROL, "GetService", Repeat::Always);
 
 /// Every RPC of package `holdfast.v1`.
-pub const ALL: &[Rpc] = &[STAGE_IN_TX, STAGE_NOW, CONFIRM_STAGED, GET_EVENT];
+pub const ALL: &[Rpc] = &[STAGE_IN_TX, STAGE_NOW, CONFIRM_STAGED, GET_EVENT, LIST_SERVICES, GET_SERVICE];
 
 #[cfg(test)]
 mod tests {

@@ -3,10 +3,11 @@
 
 use std::sync::{Arc, Mutex};
 
+use holdfast_client::Holdfast;
 use holdfast_client::outbox::{Outbox, Staged, event};
 use holdfast_proto::v1::{
-    ConfirmStagedRequest, ConfirmStagedResponse, GetEventRequest, GetEventResponse, StageInTxRequest,
-    StageInTxResponse, StageNowRequest, StageNowResponse,
+    ConfirmStagedRequest, ConfirmStagedResponse, ErrorReason, GetEventRequest, GetEventResponse,
+    StageInTxRequest, StageInTxResponse, StageNowRequest, StageNowResponse,
     outbox_service_client::OutboxServiceClient,
     outbox_service_server::{OutboxService, OutboxServiceServer},
 };
@@ -133,4 +134,25 @@ async fn a_savepoint_of_the_driver_takes_its_events_along_when_it_is_rolled_back
     let marker = scene.marker(Some("o-1")).await;
     scene.consumer.assert_only(&[kept], marker).await;
     scene.end(3).await;
+}
+
+#[tokio::test]
+async fn the_control_service_is_asked_for_health_and_refuses_unknown_names() {
+    let scene = Scene::start().await;
+    let holdfast =
+        Holdfast::builder().endpoint(format!("http://{}", scene.server.address())).build().unwrap();
+    let control = holdfast.control();
+
+    wait::until("the service to live", wait::LONG, || async {
+        match control.get_service(SERVICE).await {
+            Ok(service) if service.health.as_ref().is_some_and(|health| health.serving) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    let listed = control.list_services().await.unwrap();
+    assert_eq!(listed.services.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), [SERVICE]);
+    let unknown = control.get_service("nobody").await.unwrap_err();
+    assert_eq!(unknown.reason(), Some(ErrorReason::UnknownService));
+    scene.end(0).await;
 }

@@ -156,7 +156,7 @@ fn documented_lines() -> Vec<Line> {
     let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap();
     let (mut lines, mut bare) = (Vec::new(), Vec::new());
     for file in set.file.iter().filter(|file| file.package() == "holdfast.v1") {
-        let locations = &file.source_code_info.as_ref().expect("comments in the descriptor set").location;
+        let locations = &file.source_code_info.as_ref().unwrap().location;
         for (at, service) in (0..).zip(&file.service) {
             for (index, method) in (0..).zip(&service.method) {
                 // 6: the file's services; 2: their methods.
@@ -165,7 +165,7 @@ fn documented_lines() -> Vec<Line> {
                 let method = format!("holdfast.v1.{}/{}", service.name(), method.name());
                 let before = lines.len();
                 for line in comment.lines().filter_map(|line| line.trim().strip_prefix("`grpcurl ")) {
-                    let arguments = line.strip_suffix('`').expect("a line ends with a backtick").to_owned();
+                    let arguments = line.strip_suffix('`').unwrap().to_owned();
                     lines.push(Line { method: method.clone(), arguments });
                 }
                 if lines.len() == before {
