@@ -7,6 +7,7 @@ mod check;
 mod config;
 mod dev;
 mod migrate;
+mod probe;
 mod serve;
 
 use std::path::PathBuf;
@@ -35,6 +36,8 @@ pub enum Command {
     Config(config::Command),
     /// Starts a private PostgreSQL and RabbitMQ and a server on them, plays the main job, and stays until Ctrl-C.
     Dev(dev::Arguments),
+    /// Asks a running server for its health: exit code 0 if the component serves, 1 if not, 2 for a wrong question.
+    Probe(probe::Probe),
     /// The caller that `dev` kills.
     #[command(hide = true)]
     DevCaller(dev::CallerArguments),
@@ -52,6 +55,7 @@ impl Command {
             Self::Check(arguments) => check::run(arguments).await,
             Self::Config(command) => config::run(command),
             Self::Dev(arguments) => dev::run(arguments).await,
+            Self::Probe(probe) => Ok(probe::run(probe).await),
             Self::DevCaller(arguments) => dev::call(arguments).await,
         }
     }

@@ -4,11 +4,10 @@ use holdfast_proto::envelope::{self, Invalid, Limits, MAX_REQUEST_BYTES, TooLarg
 use holdfast_proto::v1;
 use holdfast_proto::v1::outbox_service_server::OutboxService;
 use prost::Message;
-use time::OffsetDateTime;
 use tonic::{Request, Response, Status};
-use tracing::error;
+use tracing::{Instrument as _, Span, debug};
 
-use super::{Failure, ServiceHandle, Services};
+use super::{Failure, ServiceHandle, Services, answer, timestamp};
 use crate::lookup;
 use crate::outbox::stage::Outcome;
 
@@ -63,6 +62,8 @@ impl OutboxFront {
         let ToStage { ticket, bytes, .. } = request;
         let (service, events) = self.judge(request).await?;
         let ids: Vec<_> = events.iter().map(|event| event.id).collect();
+        let name = service.metrics.service();
+        debug!(service.name = name, event.ids = ?ids, bytes, "staging");
         let outcomes = service.stager.stage(ticket, events, bytes).await.map_err(Failure::Stage)?;
         match ticket {
             Some(ticket) => service.drain.staged(ticket),
@@ -150,7 +151,8 @@ impl OutboxFront {
             return Err(Failure::Invalid(violations));
         };
         // A task of its own: a caller's deadline must not cut a conversation with the database in the middle.
-        let found = tokio::spawn(async move { lookup::event(&service.pool, id).await });
+        let look = async move { lookup::event(&service.pool, id).await };
+        let found = tokio::spawn(look.instrument(Span::current()));
         let event = found.await.map_err(|_| Failure::Internal)?.map_err(Failure::Read)?;
         Ok(describe(event.ok_or(Failure::EventNotFound)?, &request.service))
     }
@@ -193,18 +195,6 @@ impl OutboxService for OutboxFront {
     }
 }
 
-/// Faults of ours are logged here, where they are handled; what callers did wrong is theirs to log.
-fn answer(failure: Failure, service: &str) -> Status {
-    if failure.is_fault() {
-        error!(
-            service.name = service,
-            cause = failure.cause(),
-            "a call failed through a fault of the server"
-        );
-    }
-    failure.into_status(service)
-}
-
 fn describe(event: lookup::Event, service: &str) -> v1::GetEventResponse {
     let state = match event.state() {
         lookup::State::Unresolved => v1::EventState::Unresolved,
@@ -229,12 +219,5 @@ fn describe(event: lookup::Event, service: &str) -> v1::GetEventResponse {
         published_at: event.published_at.map(timestamp),
         next_attempt_at: event.next_attempt_at.map(timestamp),
         claimed_at: event.claimed_at.map(timestamp),
-    }
-}
-
-fn timestamp(at: OffsetDateTime) -> prost_types::Timestamp {
-    prost_types::Timestamp {
-        seconds: at.unix_timestamp(),
-        nanos: i32::try_from(at.nanosecond()).unwrap_or_default(),
     }
 }
