@@ -128,11 +128,8 @@ impl Session {
             .map(|name| format!("[services.{name}]\ndatabase_url = \"{}\"\n", self.database_url(name)))
             .collect();
         format!(
-            "# Written by `holdfast dev` at each start.
-\
-             listen = \"127.0.0.1:{}\"
-admin_listen = \"127.0.0.1:{}\"
-\
+            "# Written by `holdfast dev` at each start.\n\
+             listen = \"127.0.0.1:{}\"\nadmin_listen = \"127.0.0.1:{}\"\n\
              [control]\ndatabase_url = \"{}\"\n\
              [broker]\nurl = \"{}\"\n{services}",
             self.grpc_port.port(),
