@@ -59,11 +59,7 @@ async fn a_server_says_its_configuration_at_its_start_without_passwords() {
     let lines = server.lines().join("\n");
     server.sigterm();
     server.exit_status(LONG).await;
-    assert!(
-        lines.contains("postgres:***@")
-            && lines.contains("drain") == stage.config.to_toml().contains("drain"),
-        "{lines}"
-    );
+    assert!(lines.contains("services.orders.database_url=") && lines.contains("postgres:***@"), "{lines}");
     assert!(!lines.contains("hunter2"), "{lines}");
     stage.logs.check();
 }

@@ -1,5 +1,7 @@
 //! The binary's commands, as an operator types them (design, sections 11 and 13).
 
+#![expect(clippy::panic, reason = "a test that meets something unexpected fails, and says what")]
+
 use std::{ffi::OsStr, path::PathBuf, process::Stdio};
 
 use holdfast_tests::{
