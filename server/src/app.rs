@@ -13,6 +13,7 @@ use anyhow::Context;
 use futures::future::join_all;
 use futures::{FutureExt, Stream, StreamExt};
 use holdfast_proto::envelope;
+use holdfast_proto::v1::hold_service_server::HoldServiceServer;
 use holdfast_proto::v1::outbox_service_server::OutboxServiceServer;
 use prometheus::Registry;
 use tokio::net::{TcpListener, TcpStream};
@@ -26,9 +27,9 @@ use uuid::Uuid;
 use crate::broker::{AmqpPublisher, Link, LinkOptions};
 use crate::config::{Config, Secret, Unroutable};
 use crate::db::{self, Pool};
-use crate::grpc::{OutboxFront, RenameOversize, ServiceHandle, Services, probes};
+use crate::grpc::{HoldFront, OutboxFront, RenameOversize, ServiceHandle, Services, probes};
 use crate::metrics::Metrics;
-use crate::outbox::{OutboxRows, announced, drain, stage};
+use crate::outbox::{OutboxRows, announced, drain, holds, stage};
 use crate::tickets;
 
 /// Twice the limit of a request, so that most of what is too large gets our own answer.
@@ -208,10 +209,26 @@ impl Wiring<'_> {
         drain.batch = self.config.drain.batch;
         drain.sweep = self.config.drain.sweep;
         let publisher = Arc::new(AmqpPublisher::new(self.link.clone(), self.config.broker.confirm_timeout));
-        let (drainer, drain_hints) =
-            drain::Drainer::new(pool.clone(), publisher, drain, metrics, resolver_hints, resolved, looks);
+        let (drainer, drain_hints) = drain::Drainer::new(
+            pool.clone(),
+            publisher,
+            drain,
+            metrics.clone(),
+            resolver_hints,
+            resolved,
+            looks,
+        );
         tasks.spawn(&tasks.drains, "drainer", drainer.run(stop.front.clone()));
-        Ok(ServiceHandle { pool, stager, drain: drain_hints })
+
+        let holds = holds::Desk::new(pool.clone(), metrics, drain_hints.clone());
+        let watch_options = holds::watch::Options {
+            interval: self.config.drain.held_watch,
+            age_warn: self.config.drain.held_age_warn,
+            ..holds::watch::Options::default()
+        };
+        let watch = holds::watch::Watch::new(holds.clone(), watch_options);
+        tasks.spawn(&tasks.staging, "held watch", watch.run(stop.staging.clone()));
+        Ok(ServiceHandle { pool, stager, drain: drain_hints, holds })
     }
 }
 
@@ -231,6 +248,7 @@ async fn serve(
             // So that grpcurl shows the details of an error and not their bytes.
             .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
+    let holds = HoldServiceServer::new(HoldFront::new(services.clone()));
     let outbox =
         OutboxServiceServer::new(OutboxFront::new(services)).max_decoding_message_size(MAX_DECODED_BYTES);
     let router = tonic::transport::Server::builder()
@@ -244,7 +262,8 @@ async fn serve(
         .add_service(health)
         .add_service(described().build_v1()?)
         .add_service(described().build_v1alpha()?)
-        .add_service(outbox);
+        .add_service(outbox)
+        .add_service(holds);
     let stopping = stop.front.clone();
     let failed = tasks.failed.clone();
     tasks.spawn(&tasks.front, "listener", async move {

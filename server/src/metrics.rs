@@ -23,6 +23,9 @@ pub struct Metrics {
     unresolved_tickets: IntGaugeVec,
     unresolved_oldest_age: IntGaugeVec,
     in_flight: IntGaugeVec,
+    held_rows: IntGaugeVec,
+    held_oldest_age: IntGaugeVec,
+    hold_rows_left_behind: IntCounterVec,
     /// 1 while the publishing connection to the broker is open.
     pub broker_connected: IntGauge,
     /// 1 while the broker has blocked the publishing connection (memory or disk alarm).
@@ -58,6 +61,11 @@ pub struct ServiceMetrics {
     pub unresolved_oldest_age: IntGauge,
     /// Rows claimed by this replica and not settled yet.
     pub in_flight: IntGauge,
+    /// Rows that wait for their operation's release or drop.
+    pub held_rows: IntGauge,
+    /// The age of the oldest of them in seconds; 0 if there is none.
+    pub held_oldest_age: IntGauge,
+    hold_rows_left_behind: IntCounterVec,
 }
 
 impl Metrics {
@@ -123,6 +131,24 @@ impl Metrics {
                 &["service"],
             )?,
             in_flight: gauge(r, "in_flight", "Rows claimed by this replica.", &["service"])?,
+            held_rows: gauge(
+                r,
+                "outbox_held_rows",
+                "Rows that wait for their operation's release or drop.",
+                &["service"],
+            )?,
+            held_oldest_age: gauge(
+                r,
+                "outbox_held_oldest_age_seconds",
+                "How long the oldest held row has been staged; 0 if there is none.",
+                &["service"],
+            )?,
+            hold_rows_left_behind: counter(
+                r,
+                "hold_rows_left_behind_total",
+                "Rows of decided operations that the watch found still held, by outcome.",
+                &["service", "outcome"],
+            )?,
             broker_connected: single(r, "broker_connected", "1 while the publishing connection is open.")?,
             broker_blocked: single(r, "broker_blocked", "1 while the broker blocks publishing.")?,
             registry,
@@ -149,6 +175,9 @@ impl Metrics {
             unresolved_tickets: self.unresolved_tickets.with_label_values(label),
             unresolved_oldest_age: self.unresolved_oldest_age.with_label_values(label),
             in_flight: self.in_flight.with_label_values(label),
+            held_rows: self.held_rows.with_label_values(label),
+            held_oldest_age: self.held_oldest_age.with_label_values(label),
+            hold_rows_left_behind: self.hold_rows_left_behind.clone(),
         }
     }
 
@@ -181,6 +210,11 @@ impl ServiceMetrics {
     /// Counts rows that left unpublished. `reason`: as in `holdfast.outbox_tally`.
     pub fn discarded(&self, reason: &str, rows: u64) {
         self.discarded.with_label_values(&[self.service.as_str(), reason]).inc_by(rows);
+    }
+
+    /// Counts rows of decided operations that the watch found still held. `outcome`: `released` or `dropped`.
+    pub fn left_behind(&self, outcome: &str, rows: u64) {
+        self.hold_rows_left_behind.with_label_values(&[self.service.as_str(), outcome]).inc_by(rows);
     }
 
     /// Counts a row set aside for an operator. `reason`: `unsendable`, `unclaimable`, `crashes`.

@@ -4,6 +4,7 @@
 mod drain;
 mod hands_on;
 mod harness;
+mod holds;
 mod isolation;
 mod kill;
 mod model;

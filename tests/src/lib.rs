@@ -21,6 +21,7 @@ pub mod client;
 pub mod consumer;
 pub mod database;
 pub mod folder;
+pub mod holds;
 mod http;
 pub mod logs;
 pub mod pgbouncer;

@@ -85,6 +85,12 @@ pub struct Drain {
     /// How often tickets are looked at for sweeping.
     #[serde(with = "humantime_serde")]
     pub ticket_sweep_interval: Duration,
+    /// How old the oldest held event may grow before it is warned of; 0 = never. Twice of what an operation may take.
+    #[serde(with = "humantime_serde")]
+    pub held_age_warn: Duration,
+    /// How often held events are looked at.
+    #[serde(with = "humantime_serde")]
+    pub held_watch: Duration,
 }
 
 impl Default for Drain {
@@ -96,6 +102,8 @@ impl Default for Drain {
             sweep: Duration::from_secs(60),
             ticket_sweep_after: Duration::from_secs(120),
             ticket_sweep_interval: Duration::from_secs(30),
+            held_age_warn: Duration::from_secs(7_200),
+            held_watch: Duration::from_secs(300),
         }
     }
 }
@@ -246,6 +254,7 @@ impl Config {
             ("drain.poll", self.drain.poll),
             ("drain.sweep", self.drain.sweep),
             ("drain.ticket_sweep_interval", self.drain.ticket_sweep_interval),
+            ("drain.held_watch", self.drain.held_watch),
         ] {
             if value > LONGEST || value.is_zero() {
                 errors.push(field, "must be above 0 and at most 1 day");

@@ -1,6 +1,7 @@
 //! The front: gRPC in, our own types on. Converts once, validates, and turns every outcome into one status by one table
 //! ([`status`]). Only here tonic is known. Design, sections 2, 3 and 13.
 
+mod hold_service;
 mod limits;
 mod outbox_service;
 pub mod probes;
@@ -10,10 +11,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use holdfast_proto::envelope::{self, Violations};
+use time::OffsetDateTime;
 
 use crate::db::Pool;
-use crate::outbox::{drain, stage};
+use crate::outbox::{drain, holds, stage};
 
+pub use hold_service::HoldFront;
 pub use limits::RenameOversize;
 pub use outbox_service::OutboxFront;
 pub use status::Failure;
@@ -27,6 +30,27 @@ pub struct ServiceHandle {
     pub stager: stage::Stager,
     /// Hints for its drainer.
     pub drain: drain::Hints,
+    /// Its holds.
+    pub holds: holds::Desk,
+}
+
+/// Faults of ours are logged here, where they are handled; what callers did wrong is theirs to log.
+fn answer(failure: Failure, service: &str) -> tonic::Status {
+    if failure.is_fault() {
+        tracing::error!(
+            service.name = service,
+            cause = failure.cause(),
+            "a call failed through a fault of the server"
+        );
+    }
+    failure.into_status(service)
+}
+
+fn timestamp(at: OffsetDateTime) -> prost_types::Timestamp {
+    prost_types::Timestamp {
+        seconds: at.unix_timestamp(),
+        nanos: i32::try_from(at.nanosecond()).unwrap_or_default(),
+    }
 }
 
 /// The configured services by name. Cheap to clone.

@@ -75,7 +75,7 @@ impl Replica {
     pub(super) async fn stage(&self, ticket: i64, event: &Event) -> stage::Outcome {
         let valid =
             envelope::validate(std::slice::from_ref(event), None, &envelope::Limits::default()).unwrap();
-        let staged = self.stager.stage(Some(ticket), valid, 100).await.unwrap();
+        let staged = self.stager.stage(Some(ticket), None, valid, 100).await.unwrap();
         self.hints.staged(ticket);
         staged[0]
     }

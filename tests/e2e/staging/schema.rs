@@ -15,8 +15,9 @@ use holdfast_tests::{
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use uuid::Uuid;
 
-const LISTS: [(&str, &[(&str, &str)]); 4] = [
+const LISTS: [(&str, &[(&str, &str)]); 5] = [
     ("outbox", outbox::QUERIES),
+    ("outbox/holds", outbox::holds::QUERIES),
     ("outbox/parked", outbox::parked::QUERIES),
     ("tickets", tickets::QUERIES),
     ("lookup", lookup::QUERIES),
