@@ -9,6 +9,8 @@ use holdfast_tests::{
     wait::LONG,
 };
 
+use crate::staging::gate::Gate;
+
 #[tokio::test]
 async fn a_held_event_holds_nobody_of_its_key_back() {
     let scene = Scene::start().await;
@@ -58,9 +60,25 @@ async fn what_is_staged_after_a_release_was_final_follows_it_with_two_replicas_t
 async fn more_rows_of_one_key_than_a_slice_are_released_in_their_order() {
     let scene = Scene::start().await;
     super::put_held(&scene.database, "op", 1, 1_300, Some("k")).await;
+    scene
+        .database
+        .run("UPDATE holdfast.event_outbox SET event_type = 'order.gate' WHERE envelope ->> 'n' = '1200'")
+        .await;
+    let gate = Gate::before_the_release_of(&scene.database, "order.gate").await;
+    gate.close().await;
+    let (holds, op) = (Holds::of(&scene), pair("op", 1));
 
-    assert_eq!(Holds::of(&scene).release(&pair("op", 1)).await, (1_300, false));
+    let (released, ()) = tokio::join!(holds.release(&op), async {
+        gate.somebody_waits().await;
+        let first_left: i64 = scene
+            .database
+            .one("SELECT min((envelope ->> 'n')::bigint) FROM holdfast.event_outbox WHERE hold_operation_id IS NOT NULL")
+            .await;
+        gate.open().await;
+        assert_eq!(first_left, 1_001, "the first slice has the first rows");
+    });
 
+    assert_eq!(released, (1_300, false));
     let came = scene.consumer.wait_for(1_300, LONG * 2).await;
     let numbers: Vec<i64> = came.iter().map(|one| one.json["n"].as_i64().unwrap()).collect();
     assert_eq!(numbers, (1..=1_300).collect::<Vec<i64>>());

@@ -255,6 +255,30 @@ async fn a_stage_or_decision_that_waits_too_long_is_aborted_and_nobody_else_wait
 }
 
 #[tokio::test]
+async fn a_stage_that_waited_for_a_decision_that_came_to_nothing_is_held() {
+    let scene = Scene::start().await;
+    let (holds, op) = (Holds::of(&scene), pair("op", 1));
+    let gate = Gate::before_decisions(&scene.database).await;
+    let key = key_of(&scene, &gate, &op).await;
+    let mut caller = scene.caller().await;
+    let ticket = caller.begin_with_ticket().await;
+    let held = event("order.placed");
+    let holder = hold_lock(&scene.database, key, "pg_advisory_xact_lock").await;
+    let mut stage = Box::pin(try_stage(&scene.client, ticket, &op, std::slice::from_ref(&held)));
+    let early = tokio::time::timeout(Duration::from_millis(300), &mut stage).await;
+    assert!(early.is_err(), "a decision is under way: {early:?}");
+
+    crate::tickets::end(holder, "ROLLBACK").await;
+
+    stage.await.unwrap();
+    caller.commit().await;
+    scene.client.wait_for_state(&held.id, EventState::Held).await;
+    assert_eq!(holds.release(&op).await, (1, false));
+    scene.client.wait_for_state(&held.id, EventState::Published).await;
+    scene.end(1).await;
+}
+
+#[tokio::test]
 async fn whatever_meets_whatever_nothing_of_a_decided_pair_stays_held() {
     let scene = Scene::start().await;
     let holds = Holds::of(&scene);
