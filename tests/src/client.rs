@@ -1,7 +1,8 @@
-//! The generated client with the few words that tests say often.
+//! The generated client with the few words that tests say often, and the client library's [`outbox`].
 
 use std::net::SocketAddr;
 
+use holdfast_client::{Holdfast, outbox::Outbox};
 use holdfast_proto::v1::{
     ConfirmStagedRequest, Event, EventState, GetEventRequest, GetEventResponse, Outcome, StageInTxRequest,
     StageNowRequest, StagedEvent, event::Data, outbox_service_client::OutboxServiceClient,
@@ -100,6 +101,15 @@ impl Client {
         })
         .await
     }
+}
+
+/// The client library's outbox of a service, at a server's address.
+///
+/// # Panics
+/// When address or name are none.
+pub fn outbox(address: SocketAddr, service: &str) -> Outbox {
+    let holdfast = Holdfast::builder().endpoint(format!("http://{address}")).build().expect("an address");
+    holdfast.outbox(service).expect("a service's name")
 }
 
 /// A new event of a type, without a key.

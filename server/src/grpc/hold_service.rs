@@ -4,6 +4,7 @@ use holdfast_proto::envelope::{self, Violations};
 use holdfast_proto::v1;
 use holdfast_proto::v1::hold_service_server::HoldService;
 use tonic::{Request, Response, Status};
+use tracing::{Instrument as _, Span, debug};
 
 use super::{Failure, ServiceHandle, Services, answer, timestamp};
 use crate::outbox::holds::{self, Held, Outcome, Pair};
@@ -44,13 +45,23 @@ impl HoldFront {
             (service, Some(hold)) => (service, Pair::from(hold)),
             (_, None) => return Err(Failure::Internal),
         };
-        // A task of its own: a decision that was begun is carried out, whether its caller waits for it or not.
-        let decided = tokio::spawn(async move {
+        let name = service.metrics.service();
+        let (operation, generation) = (hold.operation_id.as_str(), hold.generation);
+        debug!(
+            service.name = name,
+            operation.id = operation,
+            generation,
+            outcome = outcome.as_str(),
+            "deciding"
+        );
+        let decide = async move {
             match outcome {
                 Outcome::Released => service.holds.release(&hold).await,
                 Outcome::Dropped => service.holds.drop_held(&hold).await,
             }
-        });
+        };
+        // A task of its own: a decision that was begun is carried out, whether its caller waits for it or not.
+        let decided = tokio::spawn(decide.instrument(Span::current()));
         decided.await.map_err(|_| Failure::Internal)?.map_err(Failure::Hold)
     }
 
@@ -70,10 +81,12 @@ impl HoldFront {
             violations.push("page_token", "is not one that this call has answered with");
         }
         let service = self.judged(&request.service, violations)?;
-        let page = tokio::spawn(async move {
+        let look = async move {
             let only = Some(request.operation_id.as_str()).filter(|text| !text.is_empty());
             service.holds.list(only, after.as_ref(), size).await
-        });
+        };
+        // As above: a caller's deadline must not cut a conversation with the database in the middle.
+        let page = tokio::spawn(look.instrument(Span::current()));
         let page = page.await.map_err(|_| Failure::Internal)?.map_err(Failure::Read)?;
         Ok(v1::ListHeldResponse {
             operations: page.pairs.into_iter().map(describe).collect(),

@@ -5,6 +5,7 @@ use holdfast_proto::v1;
 use holdfast_proto::v1::outbox_service_server::OutboxService;
 use prost::Message;
 use tonic::{Request, Response, Status};
+use tracing::{Instrument as _, Span, debug};
 
 use super::{Failure, ServiceHandle, Services, answer, timestamp};
 use crate::lookup;
@@ -62,6 +63,8 @@ impl OutboxFront {
         let hold = request.hold.clone().map(holds::Pair::from);
         let (service, events) = self.judge(request).await?;
         let ids: Vec<_> = events.iter().map(|event| event.id).collect();
+        let name = service.metrics.service();
+        debug!(service.name = name, event.ids = ?ids, bytes, "staging");
         let outcomes = service.stager.stage(ticket, hold, events, bytes).await.map_err(Failure::Stage)?;
         match ticket {
             Some(ticket) => service.drain.staged(ticket),
@@ -146,7 +149,8 @@ impl OutboxFront {
             return Err(Failure::Invalid(violations));
         };
         // A task of its own: a caller's deadline must not cut a conversation with the database in the middle.
-        let found = tokio::spawn(async move { lookup::event(&service.pool, id).await });
+        let look = async move { lookup::event(&service.pool, id).await };
+        let found = tokio::spawn(look.instrument(Span::current()));
         let event = found.await.map_err(|_| Failure::Internal)?.map_err(Failure::Read)?;
         Ok(describe(event.ok_or(Failure::EventNotFound)?, &request.service))
     }

@@ -1,5 +1,6 @@
 //! Holds: events that wait for their operation (design, section 5; ADR-039).
 
+mod client;
 mod decisions;
 mod list;
 mod million;

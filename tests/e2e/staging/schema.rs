@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, path::Path};
 
 use holdfast_server::{
+    check,
     db::migrate,
     dev::{Postgres, postgres},
     lookup, outbox, tickets,
@@ -15,7 +16,8 @@ use holdfast_tests::{
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use uuid::Uuid;
 
-const LISTS: [(&str, &[(&str, &str)]); 5] = [
+const LISTS: [(&str, &[(&str, &str)]); 6] = [
+    ("check", check::QUERIES),
     ("outbox", outbox::QUERIES),
     ("outbox/holds", outbox::holds::QUERIES),
     ("outbox/parked", outbox::parked::QUERIES),
@@ -57,6 +59,16 @@ async fn prepare_all(database: &Database) {
     connection.close().await.unwrap();
 }
 
+#[tokio::test]
+async fn the_statements_for_a_control_database_prepare_there() {
+    let database = Database::control().await;
+    let mut connection = database.connect().await;
+    for (name, sql) in check::CONTROL_QUERIES {
+        connection.execute(AssertSqlSafe(format!("PREPARE \"{name}\" AS {sql}"))).await.unwrap();
+    }
+    connection.close().await.unwrap();
+}
+
 #[test]
 fn every_sql_file_of_the_server_is_in_a_list() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../server/src");
@@ -65,6 +77,7 @@ fn every_sql_file_of_the_server_is_in_a_list() {
 
     let listed: BTreeSet<String> = LISTS
         .iter()
+        .chain(&[("check", check::CONTROL_QUERIES)])
         .flat_map(|(module, queries)| queries.iter().map(move |(name, _)| format!("{module}/{name}.sql")))
         .collect();
 

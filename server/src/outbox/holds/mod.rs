@@ -325,7 +325,7 @@ impl Desk {
         match outcome {
             Outcome::Released if slice.acted() > 0 => self.drain.staged_now(),
             Outcome::Released => {}
-            Outcome::Dropped => self.metrics.discarded("dropped", slice.acted()),
+            Outcome::Dropped => self.metrics.tickets.discarded("dropped", slice.acted()),
         }
     }
 }

@@ -129,7 +129,7 @@ impl Watch {
                     Outcome::Released => report.released += rows,
                     Outcome::Dropped => report.dropped += rows,
                 }
-                self.desk.metrics.left_behind(outcome.as_str(), rows);
+                self.desk.metrics.holds.left_behind(outcome.as_str(), rows);
                 info!(
                     service.name = %self.desk.metrics.service(),
                     operation.id = %pair.operation_id,
@@ -168,8 +168,8 @@ impl Watch {
         .await;
         let (report, seen) = tx.finish(work).await?;
         let metrics = &self.desk.metrics;
-        metrics.held_rows.set(report.held);
-        metrics.held_oldest_age.set(report.oldest_age);
+        metrics.holds.rows.set(report.held);
+        metrics.holds.oldest_age.set(report.oldest_age);
         debug!(
             service.name = %metrics.service(),
             rows = report.held,

@@ -60,7 +60,7 @@ async fn rounds(
     for _ in 0..ROUNDS {
         match db::within(options.limit, round(pool, options, request)).await {
             Ok(Round::Done { outcomes, replaced }) => {
-                metrics.discarded("rolled_back", replaced);
+                metrics.tickets.discarded("rolled_back", replaced);
                 return Ok(Some(outcomes));
             }
             Ok(Round::PairBusy) => return Ok(None),

@@ -1,0 +1,84 @@
+//! The commands of the binary, a file each: arguments in, exit code out. Design, section 13.
+//!
+//! A new command is a variant here, whose fields are its arguments and whose doc comment is its help, and a file with its
+//! `run`. What a command prints for people goes to stdout, log lines and failures to stderr.
+
+mod check;
+mod config;
+mod dev;
+mod migrate;
+mod probe;
+mod serve;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+
+use crate::config::Effective;
+
+/// What `holdfast` can do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serves until SIGTERM or SIGINT. Does not migrate.
+    Serve(ConfigFile),
+    /// Brings the control database and every service database to this release's schema. Safe to repeat.
+    ///
+    /// The configuration's accounts must own schema `holdfast` or be allowed to create it.
+    Migrate(ConfigFile),
+    /// Asks every database and the broker whether all is as `serve` needs it. Changes nothing.
+    ///
+    /// One line an answer: ok, warn or FAIL, and what to do. Exit code 0 unless something is a FAIL.
+    Check(check::Arguments),
+    /// Prints the configuration: all there is to set, or what comes of file and environment.
+    #[command(subcommand)]
+    Config(config::Command),
+    /// Starts a private PostgreSQL and RabbitMQ and a server on them, plays the main job, and stays until Ctrl-C.
+    Dev(dev::Arguments),
+    /// Asks a running server for its health: exit code 0 if the component serves, 1 if not, 2 for a wrong question.
+    Probe(probe::Probe),
+    /// The caller that `dev` kills.
+    #[command(hide = true)]
+    DevCaller(dev::CallerArguments),
+}
+
+impl Command {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// What made it fail, with everything that was being done.
+    pub async fn run(self) -> anyhow::Result<ExitCode> {
+        match self {
+            Self::Serve(file) => serve::run(file.read()?).await,
+            Self::Migrate(file) => migrate::run(&file.read()?.config).await,
+            Self::Check(arguments) => check::run(arguments).await,
+            Self::Config(command) => config::run(command),
+            Self::Dev(arguments) => dev::run(arguments).await,
+            Self::Probe(probe) => Ok(probe::run(probe).await),
+            Self::DevCaller(arguments) => dev::call(arguments).await,
+        }
+    }
+}
+
+/// Where the configuration is.
+#[derive(Debug, Args)]
+pub struct ConfigFile {
+    /// The TOML configuration file; without one, the environment (`HOLDFAST_CONTROL__DATABASE_URL`, …) must say everything.
+    #[arg(long, env = "HOLDFAST_CONFIG")]
+    config: Option<PathBuf>,
+}
+
+impl ConfigFile {
+    /// The file with this process's environment over it, validated.
+    fn read(&self) -> anyhow::Result<Effective> {
+        let (text, place) = match &self.config {
+            None => (String::new(), "the environment, without a file (--config names one)".to_owned()),
+            Some(path) => {
+                let place = path.display().to_string();
+                (std::fs::read_to_string(path).with_context(|| format!("cannot read {place}"))?, place)
+            }
+        };
+        Effective::of(&text, std::env::vars_os()).context(place)
+    }
+}
