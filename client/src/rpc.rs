@@ -54,6 +54,7 @@ impl Rpc {
 }
 
 const OUTBOX: &str = "holdfast.v1.OutboxService";
+const CONTROL: &str = "holdfast.v1.ControlService";
 
 /// Its ids are made before it is first sent: what an earlier attempt has written is answered with `OUTCOME_DUPLICATE`.
 pub const STAGE_IN_TX: Rpc = Rpc::new(OUTBOX, "StageInTx", Repeat::Always);
@@ -63,6 +64,10 @@ pub const STAGE_NOW: Rpc = Rpc::new(OUTBOX, "StageNow", Repeat::Always);
 pub const CONFIRM_STAGED: Rpc = Rpc::new(OUTBOX, "ConfirmStaged", Repeat::Always);
 /// A look-up.
 pub const GET_EVENT: Rpc = Rpc::new(OUTBOX, "GetEvent", Repeat::Always);
+/// A look-up.
+pub const LIST_SERVICES: Rpc = Rpc::new(CONTROL, "ListServices", Repeat::Always);
+/// A look-up.
+pub const GET_SERVICE: Rpc = Rpc::new(CONTROL, "GetService", Repeat::Always);
 
 const HOLDS: &str = "holdfast.v1.HoldService";
 
@@ -74,7 +79,17 @@ pub const DROP_HELD: Rpc = Rpc::new(HOLDS, "DropHeld", Repeat::Always);
 pub const LIST_HELD: Rpc = Rpc::new(HOLDS, "ListHeld", Repeat::Always);
 
 /// Every RPC of package `holdfast.v1`.
-pub const ALL: &[Rpc] = &[STAGE_IN_TX, STAGE_NOW, CONFIRM_STAGED, GET_EVENT, RELEASE_HELD, DROP_HELD, LIST_HELD];
+pub const ALL: &[Rpc] = &[
+    STAGE_IN_TX,
+    STAGE_NOW,
+    CONFIRM_STAGED,
+    GET_EVENT,
+    LIST_SERVICES,
+    GET_SERVICE,
+    RELEASE_HELD,
+    DROP_HELD,
+    LIST_HELD,
+];
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,10 @@
 
 use holdfast_client::outbox::{self, StageError};
 use holdfast_proto::v1::{ErrorReason, EventState, Outcome};
-use holdfast_tests::{scene::{SERVICE, Scene}, wait::LONG};
+use holdfast_tests::{
+    scene::{SERVICE, Scene},
+    wait::LONG,
+};
 use sqlx::Connection as _;
 
 use holdfast_tests::client::outbox as outbox_at;
@@ -26,7 +29,8 @@ async fn the_library_stages_with_a_hold_and_releases_drops_and_lists() {
         scene.client.wait_for_state(id, EventState::Held).await;
     }
     let listed = outbox.list_held(Some("finalize-17"), "").await.unwrap();
-    let shown: Vec<_> = listed.operations.iter().map(|one| (one.hold.clone().unwrap().generation, one.held)).collect();
+    let shown: Vec<_> =
+        listed.operations.iter().map(|one| (one.hold.clone().unwrap().generation, one.held)).collect();
     assert_eq!((shown, listed.next_page_token.as_str()), (vec![(1, 1), (2, 1)], ""));
 
     let answer = released.release_held().await.unwrap();
