@@ -7,10 +7,11 @@ use std::{env, fs};
 
 use prost::Message as _;
 
-const FILES: [&str; 4] = [
+const FILES: [&str; 5] = [
     "holdfast/v1/control_service.proto",
     "holdfast/v1/envelope.proto",
     "holdfast/v1/error_reason.proto",
+    "holdfast/v1/hold_service.proto",
     "holdfast/v1/outbox_service.proto",
 ];
 

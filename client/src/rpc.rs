@@ -69,8 +69,27 @@ pub const LIST_SERVICES: Rpc = Rpc::new(CONTROL, "ListServices", Repeat::Always)
 /// A look-up.
 pub const GET_SERVICE: Rpc = Rpc::new(CONTROL, "GetService", Repeat::Always);
 
+const HOLDS: &str = "holdfast.v1.HoldService";
+
+/// A decision is final: the second one says that it was taken.
+pub const RELEASE_HELD: Rpc = Rpc::new(HOLDS, "ReleaseHeld", Repeat::Always);
+/// As [`RELEASE_HELD`].
+pub const DROP_HELD: Rpc = Rpc::new(HOLDS, "DropHeld", Repeat::Always);
+/// A look-up.
+pub const LIST_HELD: Rpc = Rpc::new(HOLDS, "ListHeld", Repeat::Always);
+
 /// Every RPC of package `holdfast.v1`.
-pub const ALL: &[Rpc] = &[STAGE_IN_TX, STAGE_NOW, CONFIRM_STAGED, GET_EVENT, LIST_SERVICES, GET_SERVICE];
+pub const ALL: &[Rpc] = &[
+    STAGE_IN_TX,
+    STAGE_NOW,
+    CONFIRM_STAGED,
+    GET_EVENT,
+    LIST_SERVICES,
+    GET_SERVICE,
+    RELEASE_HELD,
+    DROP_HELD,
+    LIST_HELD,
+];
 
 #[cfg(test)]
 mod tests {

@@ -57,12 +57,14 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA holdfast TO :"serve
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA holdfast TO :"server_role";
 GRANT EXECUTE ON ALL ROUTINES IN SCHEMA holdfast TO :"server_role";
 
--- Except: the ledgers are the migrator's (`serve` reads them to check), and an audit only grows.
+-- Except: the ledgers are the migrator's (`serve` reads them to check), an audit only grows, and a decision about a hold is
+-- final.
 SELECT format('REVOKE %s ON %s FROM %I', privileges, to_regclass(relation), :'server_role')
 FROM (VALUES
     ('holdfast.schema_migrations', 'INSERT, UPDATE, DELETE'),
     ('holdfast.control_migrations', 'INSERT, UPDATE, DELETE'),
-    ('holdfast.admin_audit', 'UPDATE, DELETE')
+    ('holdfast.admin_audit', 'UPDATE, DELETE'),
+    ('holdfast.hold_outcome', 'UPDATE')
 ) AS except_for (relation, privileges)
 WHERE to_regclass(relation) IS NOT NULL \gexec
 

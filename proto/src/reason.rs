@@ -29,12 +29,13 @@ impl ErrorReason {
         match self {
             Self::Unspecified => Code::Unknown,
             Self::InvalidRequest | Self::TicketMissing | Self::ReservedService => Code::InvalidArgument,
-            Self::TicketNotOpen | Self::TicketRolledBack => Code::FailedPrecondition,
+            Self::TicketNotOpen | Self::TicketRolledBack | Self::HoldDropped | Self::HoldAlreadyDecided => {
+                Code::FailedPrecondition
+            }
             Self::EventConflict => Code::AlreadyExists,
-            Self::EventContended => Code::Aborted,
+            Self::EventContended | Self::HoldContended => Code::Aborted,
             Self::TooLarge => Code::ResourceExhausted,
             Self::UnknownService | Self::EventNotFound => Code::NotFound,
-            Self::HoldUnimplemented => Code::Unimplemented,
             Self::DatabaseUnavailable | Self::DatabaseReadOnly | Self::Overloaded | Self::ShuttingDown => {
                 Code::Unavailable
             }

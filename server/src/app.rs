@@ -15,6 +15,7 @@ use futures::future::join_all;
 use futures::{FutureExt, Stream, StreamExt};
 use holdfast_proto::envelope;
 use holdfast_proto::v1::control_service_server::ControlServiceServer;
+use holdfast_proto::v1::hold_service_server::HoldServiceServer;
 use holdfast_proto::v1::outbox_service_server::OutboxServiceServer;
 use prometheus::Registry;
 use time::OffsetDateTime;
@@ -32,12 +33,12 @@ use crate::check::connections;
 use crate::config::{Config, Secret, Service, Unroutable, Wake};
 use crate::db::{self, Pool};
 use crate::grpc::{
-    Calls, ControlFront, OutboxFront, RenameOversize, RequestId, ServiceHandle, Services, Settings,
-    ThisReplica, probes,
+    Calls, ControlFront, HoldFront, OutboxFront, RenameOversize, RequestId, ServiceHandle, Services,
+    Settings, ThisReplica, probes,
 };
 use crate::health::Facts;
 use crate::metrics::Metrics;
-use crate::outbox::{OutboxRows, announced, depth, drain, stage};
+use crate::outbox::{OutboxRows, announced, depth, drain, holds, stage};
 use crate::tickets;
 
 /// Twice the limit of a request, so that most of what is too large gets our own answer.
@@ -299,10 +300,20 @@ impl Wiring<'_> {
             looks,
         );
         tasks.spawn(&tasks.drains, "drainer", drainer.run(stop.front.clone()));
+
+        let holds = holds::Desk::new(pool.clone(), metrics.clone(), drain_hints.clone());
+        let watch_options = holds::watch::Options {
+            interval: self.config.drain.held_watch,
+            age_warn: self.config.drain.held_age_warn,
+            ..holds::watch::Options::default()
+        };
+        let watch = holds::watch::Watch::new(holds.clone(), watch_options);
+        tasks.spawn(&tasks.staging, "held watch", watch.run(stop.staging.clone()));
         Ok(ServiceHandle {
             pool,
             stager,
             drain: drain_hints,
+            holds,
             metrics,
             depth: latest,
             settings: place.settings,
@@ -337,6 +348,7 @@ async fn serve(
             // So that grpcurl shows the details of an error and not their bytes.
             .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
+    let holds = HoldServiceServer::new(HoldFront::new(services.clone()));
     let outbox = OutboxServiceServer::new(OutboxFront::new(services.clone()))
         .max_decoding_message_size(MAX_DECODED_BYTES);
     let control = ControlServiceServer::new(ControlFront::new(replica, services, facts));
@@ -359,6 +371,7 @@ async fn serve(
         .add_service(described().build_v1()?)
         .add_service(described().build_v1alpha()?)
         .add_service(control)
+        .add_service(holds)
         .add_service(outbox);
     let stopping = stop.front.clone();
     let failed = tasks.failed.clone();

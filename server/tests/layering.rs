@@ -106,7 +106,12 @@ fn only_the_front_knows_tonic_and_only_the_broker_knows_lapin() {
 
 #[test]
 fn a_table_is_named_only_by_its_owners_queries() {
-    let owners = [("holdfast.ticket", "tickets"), ("holdfast.outbox_tally", "outbox")];
+    let owners = [
+        ("holdfast.ticket", "tickets"),
+        ("holdfast.outbox_tally", "outbox"),
+        ("holdfast.hold_outcome", "outbox"),
+        ("holdfast.hold_watch", "outbox"),
+    ];
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut queries = Vec::new();
     collect_sql(&root, &mut queries);

@@ -5,6 +5,7 @@ mod commands;
 mod drain;
 mod hands_on;
 mod harness;
+mod holds;
 mod isolation;
 mod kill;
 mod model;

@@ -22,6 +22,7 @@ pub mod consumer;
 pub mod database;
 pub mod folder;
 pub mod health;
+pub mod holds;
 pub mod http;
 pub mod logs;
 pub mod pgbouncer;

@@ -8,11 +8,13 @@
 //! Guarantees: an event that was staged is delivered if, and only if, the transaction commits; a call ends within its
 //! deadline, retries included; a retry is the same request. Does not: decide anything by time, or commit for the caller
 //! before it asks. Staging keeps the caller's transaction (and its locks) open for the length of a call: do it last.
-//! `publish_in_tx` is the way without the server, [`Outbox::stage_now`] the one without a transaction. The parts that run in
+//! `publish_in_tx` is the way without the server, [`Outbox::stage_now`] the one without a transaction, and [`Outbox::hold`] keeps
+//! events back until an operation of several services is decided. The parts that run in
 //! that transaction need the feature `sqlx`; without it take the ticket with your own driver and use [`Outbox::stage`].
 //! Design: section 3.
 
 mod event;
+mod hold;
 #[cfg(feature = "sqlx")]
 mod publish;
 mod ticket;
@@ -33,6 +35,7 @@ use crate::connection::{Deadlines, Transport};
 use crate::rpc::{self, Rpc};
 
 pub use event::{EventBuilder, event};
+pub use hold::Hold;
 #[cfg(feature = "sqlx")]
 pub use publish::{PublishError, publish_in_tx};
 pub use ticket::Ticket;
@@ -130,9 +133,17 @@ impl Outbox {
         ticket: Ticket,
         events: impl IntoIterator<Item = E>,
     ) -> Result<Staged, Error> {
+        self.stage_with(ticket, events, None).await
+    }
+
+    async fn stage_with<E: Into<v1::Event>>(
+        &self,
+        ticket: Ticket,
+        events: impl IntoIterator<Item = E>,
+        hold: Option<v1::Hold>,
+    ) -> Result<Staged, Error> {
         let service = self.service.clone();
-        let request =
-            v1::StageInTxRequest { service, ticket: ticket.get(), events: with_ids(events), hold: None };
+        let request = v1::StageInTxRequest { service, ticket: ticket.get(), events: with_ids(events), hold };
         let answer = self
             .write(rpc::STAGE_IN_TX, &request, |mut client, request| async move {
                 client.stage_in_tx(request).await

@@ -26,6 +26,9 @@ pub const MAX_EXTENSION_NAME_BYTES: usize = 64;
 /// 128 KiB makes the broker close the connection; half of it leaves room for what is added later.
 pub const HEADER_BYTES: usize = 64 * 1024;
 
+/// Bytes of a hold's operation: it is a key of two indexes, and goes into log lines.
+pub const MAX_OPERATION_BYTES: usize = 255;
+
 /// Objects and arrays inside one another in JSON data. Readers stop at about 128.
 pub const MAX_JSON_DEPTH: usize = 64;
 

@@ -25,9 +25,10 @@ mod tests;
 pub use compose::Valid;
 pub use limits::{
     HEADER_BYTES, Limits, MAX_CONTENT_TYPE_BYTES, MAX_ENVELOPE_BYTES, MAX_EVENTS, MAX_EXTENSION_NAME_BYTES,
-    MAX_JSON_DEPTH, MAX_KEY_BYTES, MAX_NUMBER_DIGITS, MAX_REQUEST_BYTES, MAX_SERVICE_BYTES, MAX_TYPE_BYTES,
+    MAX_JSON_DEPTH, MAX_KEY_BYTES, MAX_NUMBER_DIGITS, MAX_OPERATION_BYTES, MAX_REQUEST_BYTES,
+    MAX_SERVICE_BYTES, MAX_TYPE_BYTES,
 };
-pub use validate::{parse_id, validate};
+pub use validate::{check_hold, check_operation_id, parse_id, validate};
 pub use violation::{
     Invalid, MAX_LISTED, MAX_LISTED_BYTES, MAX_MESSAGE_BYTES, TooLarge, Violation, Violations,
 };

@@ -10,7 +10,8 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::limits::{
-    HEADER_BYTES, Limits, MAX_CONTENT_TYPE_BYTES, MAX_EXTENSION_NAME_BYTES, MAX_KEY_BYTES, MAX_TYPE_BYTES,
+    HEADER_BYTES, Limits, MAX_CONTENT_TYPE_BYTES, MAX_EXTENSION_NAME_BYTES, MAX_KEY_BYTES,
+    MAX_OPERATION_BYTES, MAX_TYPE_BYTES,
 };
 use super::{Invalid, TooLarge, Valid, Violations, hash, json};
 use crate::v1;
@@ -37,7 +38,7 @@ const TAKEN_NAMES: [&str; 14] = [
 /// and languages do not agree on them.
 const UUID_BYTES: usize = 36;
 
-/// Judges the events of one request, staged with `hold` if there is one (it is part of the content).
+/// Judges the events of one request, and `hold` if they are staged with one (it is part of the content).
 ///
 /// Ok: one [`Valid`] for each event, in order. An event without an id gets a version 7 one.
 ///
@@ -59,6 +60,9 @@ pub fn validate(
         return Err(Invalid::Violations(violations));
     }
 
+    if let Some(hold) = hold {
+        check_hold(hold, &mut violations);
+    }
     let mut seen = HashMap::with_capacity(events.len());
     let mut valid = Vec::with_capacity(events.len());
     let mut too_large = None;
@@ -99,6 +103,28 @@ pub fn validate(
 #[must_use]
 pub fn parse_id(text: &str) -> Option<Uuid> {
     if text.len() == UUID_BYTES { Uuid::parse_str(text).ok() } else { None }
+}
+
+/// Judges a hold; its violations are fields of `hold`.
+pub fn check_hold(hold: &v1::Hold, violations: &mut Violations) {
+    if hold.operation_id.is_empty() {
+        violations.push("hold.operation_id", "must not be empty");
+    }
+    check_operation_id("hold.operation_id", &hold.operation_id, violations);
+    if hold.generation < 0 {
+        violations.push("hold.generation", "must not be negative");
+    }
+}
+
+/// Judges a hold's operation, in the field of that name; an empty one passes.
+pub fn check_operation_id(field: &str, operation_id: &str, violations: &mut Violations) {
+    if operation_id.len() > MAX_OPERATION_BYTES {
+        violations
+            .push(field, format!("is {} bytes, the limit is {MAX_OPERATION_BYTES}", operation_id.len()));
+    }
+    if let Some((at, _)) = operation_id.char_indices().find(|(_, c)| is_forbidden(*c)) {
+        violations.push(field, format!("has a control character or noncharacter at byte {at}"));
+    }
 }
 
 /// The judge of one event.

@@ -94,6 +94,10 @@ pub struct Drain {
     pub ticket_sweep_after: Duration,
     /// How often tickets are looked at for sweeping.
     pub ticket_sweep_interval: Duration,
+    /// How old the oldest held event may grow before it is warned of; 0 = never. Twice of what an operation may take.
+    pub held_age_warn: Duration,
+    /// How often held events are looked at.
+    pub held_watch: Duration,
 }
 
 /// Beyond any sense, and sums of a few of them still fit a clock.
@@ -260,6 +264,8 @@ impl Drain {
             sweep: section.get("sweep", Duration::from_secs(60)),
             ticket_sweep_after: section.get("ticket_sweep_after", Duration::from_secs(120)),
             ticket_sweep_interval: section.get("ticket_sweep_interval", Duration::from_secs(30)),
+            held_age_warn: section.get("held_age_warn", Duration::from_secs(7_200)),
+            held_watch: section.get("held_watch", Duration::from_secs(300)),
         }
     }
 
@@ -275,6 +281,7 @@ impl Drain {
             ("drain.poll", self.poll),
             ("drain.sweep", self.sweep),
             ("drain.ticket_sweep_interval", self.ticket_sweep_interval),
+            ("drain.held_watch", self.held_watch),
         ] {
             bounded(field, value, notes);
         }

@@ -2,6 +2,7 @@
 //! ([`status`]). Only here tonic is known. Design, sections 2, 3 and 13.
 
 mod control_service;
+mod hold_service;
 mod layers;
 mod outbox_service;
 pub mod probes;
@@ -17,9 +18,10 @@ use tracing::error;
 
 use crate::db::Pool;
 use crate::metrics::ServiceMetrics;
-use crate::outbox::{depth, drain, stage};
+use crate::outbox::{depth, drain, holds, stage};
 
 pub use control_service::{ControlFront, Settings, ThisReplica};
+pub use hold_service::HoldFront;
 pub use layers::{Calls, RenameOversize, RequestId};
 pub use outbox_service::OutboxFront;
 pub use status::Failure;
@@ -33,6 +35,8 @@ pub struct ServiceHandle {
     pub stager: stage::Stager,
     /// Hints for its drainer.
     pub drain: drain::Hints,
+    /// Its holds.
+    pub holds: holds::Desk,
     /// What is counted and measured of it.
     pub metrics: ServiceMetrics,
     /// What lies in its outbox.

@@ -9,7 +9,7 @@ use tracing::{Instrument as _, Span, debug};
 
 use super::{Failure, ServiceHandle, Services, answer, timestamp};
 use crate::lookup;
-use crate::outbox::stage::Outcome;
+use crate::outbox::{holds, stage::Outcome};
 
 /// Validating a request of this size takes long enough to hold up other calls on the same thread.
 const BLOCKING_BYTES: usize = 256 * 1024;
@@ -22,7 +22,7 @@ struct ToStage {
     /// `None`: bound to no transaction.
     ticket: Option<i64>,
     events: Vec<v1::Event>,
-    hold: bool,
+    hold: Option<v1::Hold>,
     /// Its size on the wire.
     bytes: usize,
 }
@@ -45,7 +45,7 @@ impl OutboxFront {
             service: request.service,
             ticket: Some(request.ticket),
             events: request.events,
-            hold: request.hold.is_some(),
+            hold: request.hold,
             bytes,
         };
         Ok(v1::StageInTxResponse { events: self.stage(to_stage).await? })
@@ -54,17 +54,18 @@ impl OutboxFront {
     async fn stage_now(&self, request: v1::StageNowRequest) -> Result<v1::StageNowResponse, Failure> {
         let bytes = request.encoded_len();
         let to_stage =
-            ToStage { service: request.service, ticket: None, events: request.events, hold: false, bytes };
+            ToStage { service: request.service, ticket: None, events: request.events, hold: None, bytes };
         Ok(v1::StageNowResponse { events: self.stage(to_stage).await? })
     }
 
     async fn stage(&self, request: ToStage) -> Result<Vec<v1::StagedEvent>, Failure> {
-        let ToStage { ticket, bytes, .. } = request;
+        let (ticket, bytes) = (request.ticket, request.bytes);
+        let hold = request.hold.clone().map(holds::Pair::from);
         let (service, events) = self.judge(request).await?;
         let ids: Vec<_> = events.iter().map(|event| event.id).collect();
         let name = service.metrics.service();
         debug!(service.name = name, event.ids = ?ids, bytes, "staging");
-        let outcomes = service.stager.stage(ticket, events, bytes).await.map_err(Failure::Stage)?;
+        let outcomes = service.stager.stage(ticket, hold, events, bytes).await.map_err(Failure::Stage)?;
         match ticket {
             Some(ticket) => service.drain.staged(ticket),
             None => service.drain.staged_now(),
@@ -103,16 +104,13 @@ impl OutboxFront {
             }
             Err(other) => return Err(other),
         };
-        if service.is_some() && hold {
-            return Err(Failure::HoldUnimplemented);
-        }
         if ticket == Some(0) {
             violations.push("ticket", TICKET_IS_MISSING);
             if service.is_some() {
                 refuse = Failure::TicketMissing;
             }
         }
-        let judge = move || envelope::validate(&events, None, &Limits::default());
+        let judge = move || envelope::validate(&events, hold.as_ref(), &Limits::default());
         let judged = if bytes > BLOCKING_BYTES {
             tokio::task::spawn_blocking(judge).await.map_err(|_| Failure::Internal)?
         } else {
@@ -204,6 +202,9 @@ fn describe(event: lookup::Event, service: &str) -> v1::GetEventResponse {
         lookup::State::Pending => v1::EventState::Pending,
         lookup::State::Published => v1::EventState::Published,
     };
+    let hold = event
+        .hold()
+        .map(|(operation_id, generation)| v1::Hold { operation_id: operation_id.to_owned(), generation });
     v1::GetEventResponse {
         id: event.id.to_string(),
         service: service.to_owned(),
@@ -219,5 +220,6 @@ fn describe(event: lookup::Event, service: &str) -> v1::GetEventResponse {
         published_at: event.published_at.map(timestamp),
         next_attempt_at: event.next_attempt_at.map(timestamp),
         claimed_at: event.claimed_at.map(timestamp),
+        hold,
     }
 }

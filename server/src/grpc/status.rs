@@ -11,6 +11,7 @@ use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt};
 
 use crate::db::{self, Kind};
+use crate::outbox::holds;
 use crate::outbox::stage::Refused;
 
 /// Everything an RPC of ours can fail with.
@@ -28,10 +29,10 @@ pub enum Failure {
     UnknownService,
     /// Nothing to be found under this id.
     EventNotFound,
-    /// `hold` was given.
-    HoldUnimplemented,
     /// Staging said no.
     Stage(Refused),
+    /// A release or drop was not carried out.
+    Hold(holds::Refused),
     /// A read failed.
     Read(db::Error),
     /// A fault of ours.
@@ -83,6 +84,9 @@ impl Failure {
             metadata.insert("service".to_owned(), service.to_owned());
         }
         metadata.insert("applied".to_owned(), if row.applied_unknown { "unknown" } else { "no" }.to_owned());
+        if let Self::Hold(holds::Refused::Decided(outcome)) = &self {
+            metadata.insert("outcome".to_owned(), outcome.as_str().to_owned());
+        }
         let mut details = ErrorDetails::with_error_info(row.reason.reason(), ERROR_DOMAIN, metadata);
         if let Some(after) = row.retry {
             details.set_retry_info(Some(after));
@@ -107,6 +111,7 @@ impl Failure {
     pub(super) fn cause(&self) -> String {
         match self {
             Self::Stage(refused) => refused.to_string(),
+            Self::Hold(refused) => refused.to_string(),
             Self::Read(error) => error.to_string(),
             other => format!("{other:?}"),
         }
@@ -127,10 +132,8 @@ impl Failure {
                 ErrorReason::EventNotFound,
                 "id: no such event here: never staged, rolled back, discarded or pruned",
             ),
-            Self::HoldUnimplemented => {
-                Row::no(ErrorReason::HoldUnimplemented, "hold: holds are not in this release")
-            }
             Self::Stage(refused) => stage_row(refused, service),
+            Self::Hold(refused) => hold_row(refused, service),
             Self::Read(error) => database_row(error, service, false),
             Self::Internal => Row::no(ErrorReason::Internal, "a fault in the server; see its log").unknown(),
         }
@@ -145,10 +148,24 @@ fn stage_row(refused: &Refused, service: &str) -> Row {
         Refused::Contended(_) | Refused::Busy => {
             Row::no(ErrorReason::EventContended, refused.to_string()).retry(CONTENDED_RETRY)
         }
+        Refused::HoldDropped => Row::no(ErrorReason::HoldDropped, format!("hold: {refused}")),
+        Refused::HoldContended => {
+            Row::no(ErrorReason::HoldContended, format!("hold: {refused}")).retry(CONTENDED_RETRY)
+        }
         Refused::Overloaded => Row::no(ErrorReason::Overloaded, refused.to_string()).retry(OVERLOADED_RETRY),
         Refused::ShuttingDown => Row::no(ErrorReason::ShuttingDown, refused.to_string()),
         Refused::NoAnswer => Row::no(ErrorReason::Internal, "a fault in the server; see its log").unknown(),
         Refused::Database(error) => database_row(error, service, !error.certainly_not_applied()),
+    }
+}
+
+fn hold_row(refused: &holds::Refused, service: &str) -> Row {
+    match refused {
+        holds::Refused::Decided(_) => Row::no(ErrorReason::HoldAlreadyDecided, format!("hold: {refused}")),
+        holds::Refused::Busy => {
+            Row::no(ErrorReason::HoldContended, format!("hold: {refused}")).retry(CONTENDED_RETRY)
+        }
+        holds::Refused::Database(error) => database_row(error, service, !error.certainly_not_applied()),
     }
 }
 

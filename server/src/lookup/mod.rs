@@ -57,6 +57,8 @@ pub struct Event {
     pub next_attempt_at: Option<OffsetDateTime>,
     /// When it was claimed.
     pub claimed_at: Option<OffsetDateTime>,
+    operation_id: Option<String>,
+    generation: Option<i64>,
     unresolved: bool,
     held: bool,
     parked: bool,
@@ -83,6 +85,11 @@ impl Event {
         } else {
             State::Pending
         }
+    }
+
+    /// Which operation it is kept back for, and the generation.
+    pub fn hold(&self) -> Option<(&str, i64)> {
+        Some((self.operation_id.as_deref()?, self.generation?))
     }
 
     /// For people: what it waits for.

@@ -9,6 +9,7 @@ mod declare;
 mod depth;
 mod drain;
 mod grpc;
+mod holds;
 mod labels;
 mod staging;
 
@@ -24,6 +25,7 @@ pub use declare::Entry;
 pub use depth::Depth;
 pub use drain::Drain;
 pub use grpc::Grpc;
+pub use holds::Holds;
 pub use staging::{Stage, Tickets};
 
 use declare::Declare;
@@ -42,6 +44,7 @@ struct Inner {
     staging: staging::Families,
     drain: drain::Families,
     depth: depth::Families,
+    holds: holds::Families,
     db: db::Families,
     broker: Broker,
     grpc: Grpc,
@@ -66,6 +69,8 @@ pub struct ServiceMetrics {
     pub drain: Drain,
     /// What lies in the database.
     pub depth: Depth,
+    /// What is held.
+    pub holds: Holds,
     /// Connections to it.
     pub pool: Pool,
 }
@@ -87,6 +92,7 @@ impl Metrics {
         let staging = staging::Families::declare(&mut d)?;
         let drain = drain::Families::declare(&mut d)?;
         let depth = depth::Families::declare(&mut d)?;
+        let holds = holds::Families::declare(&mut d)?;
         let db = db::Families::declare(&mut d)?;
         let broker = Broker::declare(&mut d)?;
         let grpc = Grpc::declare(&mut d)?;
@@ -107,6 +113,7 @@ impl Metrics {
             staging,
             drain,
             depth,
+            holds,
             db,
             broker,
             grpc,
@@ -123,6 +130,7 @@ impl Metrics {
             tickets: self.0.staging.tickets(service),
             drain: self.0.drain.service(service, &types),
             depth: self.0.depth.service(service),
+            holds: self.0.holds.service(service),
             pool: self.0.db.service(service),
         }
     }

@@ -42,7 +42,7 @@ impl Families {
             )?,
             discarded: d.counters(
                 "discarded_total",
-                "Rows that left the outbox unpublished, by reason (rolled_back, discarded_by_admin).",
+                "Rows that left the outbox unpublished, by reason (rolled_back, dropped, discarded_by_admin).",
                 &["service", "reason"],
             )?,
             swept: d.counters("tickets_swept_total", "Rows of decided tickets deleted.", &["service"])?,

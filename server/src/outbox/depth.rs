@@ -102,6 +102,7 @@ impl Report {
         let in_flight = self.states.get("in_flight").map_or(0, |state| state.rows);
         let estimates = [
             ("unresolved", index("event_outbox_unresolved")),
+            ("held", index("event_outbox_held")),
             ("parked", index("event_outbox_parked")),
             ("unroutable", unroutable),
             // Rows that no queue took back off, too.

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!   StageInTx                     caller's COMMIT, seen by the resolver or the pass
-//!  ───────────▶ unresolved ───────────────────────────────▶ fresh ◀───────────────┐
+//!  ───────────▶ unresolved ───────────(held: see [`holds`])───▶ fresh ◀───────────────┐
 //!                   │ caller's ROLLBACK                      │ pass               │ its front ended,
 //!                   ▼                                        ├──▶ set aside ──────┤ or its wait is over
 //!               discarded (counted)                          ▼    (a follower)    │
@@ -25,6 +25,7 @@
 pub mod announced;
 pub mod depth;
 pub mod drain;
+pub mod holds;
 pub mod parked;
 mod resolvable;
 mod sql;

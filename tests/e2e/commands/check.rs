@@ -2,7 +2,10 @@
 
 use std::time::Instant;
 
-use holdfast_server::dev::{Postgres, postgres};
+use holdfast_server::{
+    db::migrate,
+    dev::{Postgres, postgres},
+};
 use holdfast_tests::{
     database::{Database, Kind},
     folder,
@@ -71,7 +74,8 @@ async fn where_all_is_well_check_says_so_line_by_line_and_exits_with_zero() {
     let of = |verdict: &str| said.out.lines().filter(|line| line.starts_with(verdict)).count();
     // fsync is off in the tests' PostgreSQL, once for each database.
     assert_eq!((of("ok  "), of("warn"), of("FAIL")), (10, 2, 0), "{}", said.out);
-    for line in ["fsync is off", "version 1, this release's", "may do what the server does", "PostgreSQL "] {
+    let version = format!("version {}, this release's", migrate::service_version());
+    for line in ["fsync is off", &version, "may do what the server does", "PostgreSQL "] {
         assert!(said.out.contains(line), "{line} in {}", said.out);
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! The replicas are the real stager, resolver and drainer; only the broker is played ([`wire`]), so that an answer can come late,
 //! twice, wrong or never. Their tasks run freely between two steps: that is part of the interleaving. A failure is shrunk to few
-//! steps and becomes a test of its own below. New states (holds, replay, prune) become new [`Op`]s.
+//! steps and becomes a test of its own below. New states (replay, prune) become new [`Op`]s.
 
 mod replica;
 mod wire;
@@ -15,7 +15,7 @@ use proptest::{
     prelude::*,
     test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
 };
-use world::{CALLERS, World};
+use world::{CALLERS, PAIRS, World};
 
 /// Cases of a run of CI: as many as take some twenty seconds.
 const CASES: u32 = 24;
@@ -45,6 +45,10 @@ enum Op {
     BackOffsRunOut,
     /// What is parked goes off again.
     Unpark,
+    /// StageInTx with a hold.
+    Hold { caller: usize, replica: usize, key: usize, pair: usize },
+    /// ReleaseHeld or DropHeld.
+    Decide { replica: usize, pair: usize, release: bool },
 }
 
 /// What becomes of a message.
@@ -67,6 +71,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(How::TimedOut), 1 => Just(How::LostTaken), 1 => Just(How::Lost),
     ];
     let (caller, replica, key, hint) = (0..CALLERS, 0..2_usize, 0..3_usize, 0..3_usize);
+    let (caller_again, replica_again, key_again) = (caller.clone(), replica.clone(), key.clone());
     prop_oneof![
         6 => (caller.clone(), replica.clone(), key.clone())
             .prop_map(|(caller, replica, key)| Op::Stage { caller, replica, key }),
@@ -82,6 +87,10 @@ fn op() -> impl Strategy<Value = Op> {
         2 => any::<bool>().prop_map(|calm| Op::LeasesRunOut { calm }),
         1 => Just(Op::BackOffsRunOut),
         1 => Just(Op::Unpark),
+        4 => (caller_again, replica_again.clone(), key_again, 0..PAIRS)
+            .prop_map(|(caller, replica, key, pair)| Op::Hold { caller, replica, key, pair }),
+        2 => (replica_again, 0..PAIRS, prop::bool::weighted(0.7))
+            .prop_map(|(replica, pair, release)| Op::Decide { replica, pair, release }),
     ]
 }
 
@@ -112,6 +121,29 @@ fn heavy_whatever_happens_in_whatever_order_the_outbox_keeps_its_invariants() {
         Ok(())
     });
     assert!(outcome.is_ok(), "seed {seed}: {}", outcome.unwrap_err());
+}
+
+#[test]
+fn what_is_held_goes_or_stays_as_its_pair_is_decided_whatever_its_transaction_does() {
+    play(&[
+        Op::Hold { caller: 0, replica: 0, key: 1, pair: 0 },
+        Op::Hold { caller: 0, replica: 1, key: 1, pair: 1 },
+        Op::Stage { caller: 0, replica: 0, key: 1 },
+        Op::Commit { caller: 0, hint: 0 },
+        Op::Hold { caller: 1, replica: 0, key: 1, pair: 0 },
+        Op::Hold { caller: 2, replica: 1, key: 1, pair: 1 },
+        Op::Decide { replica: 1, pair: 0, release: true },
+        Op::Stage { caller: 2, replica: 0, key: 1 },
+        Op::Decide { replica: 0, pair: 1, release: false },
+        Op::StageAgain { caller: 1, replica: 1 },
+        Op::Decide { replica: 0, pair: 0, release: true },
+        Op::Decide { replica: 1, pair: 0, release: false },
+        Op::Hold { caller: 1, replica: 0, key: 1, pair: 0 },
+        Op::Hold { caller: 1, replica: 0, key: 1, pair: 1 },
+        Op::StageAgain { caller: 1, replica: 1 },
+        Op::Commit { caller: 2, hint: 1 },
+        Op::Commit { caller: 1, hint: 2 },
+    ]);
 }
 
 // Shrunk failures. (This one with the generation taken out of `stamp.sql`.)

@@ -6,13 +6,20 @@ use std::{
     time::Duration,
 };
 
-use holdfast_proto::{envelope, v1::Event};
+use holdfast_proto::{
+    envelope,
+    v1::{Event, Hold},
+};
 use holdfast_server::{
     backoff::Backoff,
     broker::Weather,
     db::{self, Pool},
     metrics::{Metrics, ServiceMetrics},
-    outbox::{OutboxRows, drain, parked, stage},
+    outbox::{
+        OutboxRows, drain,
+        holds::{self, Pair},
+        parked, stage,
+    },
     tickets,
 };
 use sqlx::postgres::PgPoolOptions;
@@ -32,6 +39,7 @@ pub(super) struct Replica {
     pub instance: String,
     pub hints: drain::Hints,
     pub metrics: ServiceMetrics,
+    pub holds: holds::Desk,
     stager: stage::Stager,
     runtime: Option<Runtime>,
     _weather: watch::Sender<Weather>,
@@ -64,20 +72,36 @@ impl Replica {
         let reads = PgPoolOptions::new().max_connections(2).connect_lazy(url).unwrap();
         let wire = Wire { instance: instance.clone(), book, reads, weather };
         let options = drain_options(&instance);
-        let (drainer, hints) =
-            drain::Drainer::new(pool, Arc::new(wire), options, metrics.clone(), asked, resolved, looks);
+        let (drainer, hints) = drain::Drainer::new(
+            pool.clone(),
+            Arc::new(wire),
+            options,
+            metrics.clone(),
+            asked,
+            resolved,
+            looks,
+        );
         runtime.spawn(drainer.run(stop));
         drop(_entered);
-        Self { instance, hints, metrics, stager, runtime: Some(runtime), _weather: sender }
+        let holds = holds::Desk::new(pool, metrics.clone(), hints.clone());
+        Self { instance, hints, metrics, holds, stager, runtime: Some(runtime), _weather: sender }
     }
 
     /// Stages, as the front does.
-    pub(super) async fn stage(&self, ticket: i64, event: &Event) -> stage::Outcome {
+    pub(super) async fn stage(
+        &self,
+        ticket: i64,
+        hold: Option<Pair>,
+        event: &Event,
+    ) -> Result<stage::Outcome, stage::Refused> {
+        let sent =
+            hold.clone().map(|pair| Hold { operation_id: pair.operation_id, generation: pair.generation });
         let valid =
-            envelope::validate(std::slice::from_ref(event), None, &envelope::Limits::default()).unwrap();
-        let staged = self.stager.stage(Some(ticket), valid, 100).await.unwrap();
+            envelope::validate(std::slice::from_ref(event), sent.as_ref(), &envelope::Limits::default())
+                .unwrap();
+        let staged = self.stager.stage(Some(ticket), hold, valid, 100).await?;
         self.hints.staged(ticket);
-        staged[0]
+        Ok(staged[0])
     }
 }
 

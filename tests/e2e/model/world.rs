@@ -10,7 +10,10 @@ use holdfast_client::outbox::publish_in_tx;
 use holdfast_proto::v1::Event;
 use holdfast_server::{
     broker::Outcome,
-    outbox::{parked, stage},
+    outbox::{
+        holds::{self, Pair},
+        parked, stage,
+    },
 };
 use holdfast_tests::{
     caller::Caller,
@@ -29,27 +32,29 @@ use super::{
 };
 
 pub(super) const CALLERS: usize = 3;
+pub(super) const PAIRS: usize = 2;
 
 /// A transaction that is open.
 #[derive(Default)]
 struct Open {
     ticket: Option<i64>,
-    /// What was staged under the ticket last, to be staged again.
-    last: Option<Event>,
+    /// What was staged under the ticket last, to be staged again, and for which pair.
+    last: Option<(Event, Option<usize>)>,
     staged: Vec<Known>,
     inserted: Vec<Known>,
     undone: usize,
 }
 
-/// An event: its key (0 is keyless), and the step that wrote it.
+/// An event: its key (0 is keyless), the step that wrote it, and the pair that it is held for.
 #[derive(Clone)]
 struct Known {
     id: Uuid,
     key: usize,
     written: usize,
+    pair: Option<usize>,
 }
 
-/// A committed event, and the step of its commit.
+/// A committed event that nothing holds back, and the step that made it so: its commit, or its release.
 struct Committed {
     event: Known,
     step: usize,
@@ -68,6 +73,9 @@ pub(super) struct World {
     /// Rows that were ever in the table.
     staged: usize,
     committed: Vec<Committed>,
+    /// Committed, and held.
+    held: Vec<Known>,
+    decided: [Option<holds::Outcome>; PAIRS],
     /// Confirmed while the claim was not known to be outdated.
     confirmed: HashSet<Uuid>,
     step: usize,
@@ -82,6 +90,8 @@ struct Snapshot {
     strays: i64,
     /// Rows with marks of two states at once.
     mixed: i64,
+    /// Rows that are held for a pair that is decided.
+    stuck: i64,
     published: Vec<Uuid>,
 }
 
@@ -114,6 +124,8 @@ impl World {
             callers,
             staged: 0,
             committed: Vec::new(),
+            held: Vec::new(),
+            decided: [None; PAIRS],
             confirmed: HashSet::new(),
             step: 0,
         }
@@ -167,6 +179,8 @@ impl World {
                 .await;
             }
             Op::Unpark => self.unpark().await,
+            Op::Hold { caller, replica, key, pair } => self.hold(caller, replica, key, pair).await,
+            Op::Decide { replica, pair, release } => self.decide(replica, pair, release).await,
         }
         self.check().await;
     }
@@ -189,30 +203,98 @@ impl World {
     }
 
     fn known(&self, event: &Event, key: usize) -> Known {
-        Known { id: Uuid::parse_str(&event.id).unwrap(), key, written: self.step }
+        Known { id: Uuid::parse_str(&event.id).unwrap(), key, written: self.step, pair: None }
+    }
+
+    /// The ticket of the caller's transaction, which begins if there is none.
+    async fn ticket(&mut self, caller: usize) -> i64 {
+        self.opened(caller).await;
+        let open = self.open[caller].as_mut().unwrap();
+        match open.ticket {
+            Some(ticket) => ticket,
+            None => *open.ticket.insert(self.callers[caller].ticket().await),
+        }
     }
 
     async fn stage(&mut self, caller: usize, replica: usize, key: usize) {
-        self.opened(caller).await;
-        let open = self.open[caller].as_mut().unwrap();
-        let ticket = match open.ticket {
-            Some(ticket) => ticket,
-            None => *open.ticket.insert(self.callers[caller].ticket().await),
-        };
+        let ticket = self.ticket(caller).await;
         let event = made(key);
-        assert_eq!(self.replicas[replica].stage(ticket, &event).await, stage::Outcome::Staged);
+        let staged = self.replicas[replica].stage(ticket, None, &event).await.unwrap();
+        assert_eq!(staged, stage::Outcome::Staged);
         let known = self.known(&event, key);
         let open = self.open[caller].as_mut().unwrap();
         open.staged.push(known);
-        open.last = Some(event);
+        open.last = Some((event, None));
         self.staged += 1;
+    }
+
+    async fn hold(&mut self, caller: usize, replica: usize, key: usize, pair: usize) {
+        let ticket = self.ticket(caller).await;
+        let event = made(key);
+        let staged = self.replicas[replica].stage(ticket, Some(pair_of(pair)), &event).await;
+        let mut known = self.known(&event, key);
+        let open = self.open[caller].as_mut().unwrap();
+        open.last = Some((event, Some(pair)));
+        if self.decided[pair] == Some(holds::Outcome::Dropped) {
+            assert!(matches!(staged, Err(stage::Refused::HoldDropped)), "{staged:?}");
+            return;
+        }
+        assert_eq!(staged.unwrap(), stage::Outcome::Staged);
+        known.pair = Some(pair).filter(|_| self.decided[pair].is_none());
+        open.staged.push(known);
+        self.staged += 1;
+    }
+
+    async fn decide(&mut self, replica: usize, pair: usize, release: bool) {
+        let wanted = if release { holds::Outcome::Released } else { holds::Outcome::Dropped };
+        let of_pair = |one: &Known| one.pair == Some(pair);
+        let committed = self.held.iter().filter(|one| of_pair(one)).count();
+        let open =
+            self.open.iter().flatten().flat_map(|open| &open.staged).filter(|one| of_pair(one)).count();
+        if release {
+            // From here on they may be visible.
+            let ids = self.held.iter().filter(|one| of_pair(one)).map(|one| one.id);
+            self.book.lock().unwrap().may_go.extend(ids);
+        }
+        let (desk, name) = (&self.replicas[replica].holds, pair_of(pair));
+        let answer = if release { desk.release(&name).await } else { desk.drop_held(&name).await };
+        let answer = match (self.decided[pair], answer) {
+            (Some(before), answer) if before != wanted => {
+                assert!(matches!(answer, Err(holds::Refused::Decided(at)) if at == before), "{answer:?}");
+                return;
+            }
+            (_, answer) => answer.unwrap(),
+        };
+        // Rows of transactions whose ROLLBACK nobody has looked at yet count for it, too.
+        assert!(answer.rows >= (committed + open) as u64, "{answer:?}, {committed} committed, {open} open");
+        assert_eq!((answer.before, answer.complete), (self.decided[pair].is_some(), true));
+        self.decided[pair] = Some(wanted);
+        let step = self.step;
+        let (gone, left) = std::mem::take(&mut self.held).into_iter().partition(of_pair);
+        self.held = left;
+        let gone: Vec<Known> = gone;
+        for open in self.open.iter_mut().flatten() {
+            if release {
+                open.staged.iter_mut().filter(|one| of_pair(one)).for_each(|one| one.pair = None);
+            } else {
+                open.staged.retain(|one| !of_pair(one));
+            }
+        }
+        if release {
+            self.committed.extend(gone.into_iter().map(|event| Committed { event, step }));
+        }
     }
 
     /// A lost reply: the same stage once more, at either replica.
     async fn stage_again(&mut self, caller: usize, replica: usize) {
-        if let Some(Open { ticket: Some(ticket), last: Some(event), .. }) = &self.open[caller] {
-            let again = self.replicas[replica].stage(*ticket, event).await;
-            assert_eq!(again, stage::Outcome::Duplicate);
+        let Some(Open { ticket: Some(ticket), last: Some((event, pair)), .. }) = &self.open[caller] else {
+            return;
+        };
+        let again = self.replicas[replica].stage(*ticket, pair.map(pair_of), event).await;
+        if pair.is_some_and(|pair| self.decided[pair] == Some(holds::Outcome::Dropped)) {
+            assert!(matches!(again, Err(stage::Refused::HoldDropped)), "{again:?}");
+        } else {
+            assert_eq!(again.unwrap(), stage::Outcome::Duplicate);
         }
     }
 
@@ -221,7 +303,8 @@ impl World {
         self.opened(caller).await;
         self.callers[caller].sql("SAVEPOINT s").await;
         let ticket = self.callers[caller].ticket().await;
-        assert_eq!(self.replicas[replica].stage(ticket, &made(key)).await, stage::Outcome::Staged);
+        let staged = self.replicas[replica].stage(ticket, None, &made(key)).await.unwrap();
+        assert_eq!(staged, stage::Outcome::Staged);
         self.callers[caller].sql("ROLLBACK TO SAVEPOINT s").await;
         self.open[caller].as_mut().unwrap().undone += 1;
         self.staged += 1;
@@ -240,10 +323,12 @@ impl World {
         self.staged += open.inserted.len();
         let mut events = open.staged;
         events.extend(open.inserted);
+        let (held, events): (Vec<_>, Vec<_>) = events.into_iter().partition(|event| event.pair.is_some());
         // From here on it may be visible.
         self.book.lock().unwrap().may_go.extend(events.iter().map(|event| event.id));
         self.callers[caller].commit().await;
         let step = self.step;
+        self.held.extend(held);
         self.committed.extend(events.into_iter().map(|event| Committed { event, step }));
         self.hint(open.ticket, hint);
     }
@@ -325,7 +410,7 @@ impl World {
             let mut sql = self.sql.lock().await;
             let (paths, lone, unresolved): (i64, bool, i64) = sqlx::query_as(
                 "SELECT count(*) FILTER (WHERE ticket IS NULL AND published_at IS NULL AND parked_at IS NULL
-                                           AND (admitted_at IS NULL AND claimed_at IS NULL OR next_attempt_at <= now()
+                                           AND hold_operation_id IS NULL AND (admitted_at IS NULL AND claimed_at IS NULL OR next_attempt_at <= now()
                                                 OR claimed_at < now() - interval '1 hour')
                                             OR is_head AND claimed_at IS NULL),
                         coalesce(bool_or(lone_claims >= 2 AND published_at IS NULL), false),
@@ -374,7 +459,11 @@ impl World {
                                          SELECT 1 FROM holdfast.outbox_claim AS c
                                          WHERE c.claimed_at = o.claimed_at AND o.id = ANY (c.ids))) AS strays,
                     count(*) FILTER (WHERE num_nonnulls(published_at, claimed_at, next_attempt_at, ticket, parked_at) > 1
-                                        OR claimed_at IS NULL AND claimed_by IS NOT NULL) AS mixed,
+                                        OR claimed_at IS NULL AND claimed_by IS NOT NULL
+                                        OR num_nonnulls(hold_operation_id, claimed_at) > 1
+                                        OR num_nonnulls(hold_operation_id, published_at) > 1) AS mixed,
+                    count(*) FILTER (WHERE hold_operation_id IN (SELECT operation_id FROM holdfast.hold_outcome))
+                        AS stuck,
                     coalesce(array_agg(id) FILTER (WHERE published_at IS NOT NULL), '{}') AS published
              FROM holdfast.event_outbox AS o",
         )
@@ -384,6 +473,7 @@ impl World {
         assert_eq!(seen.split_keys, 0, "invariant 4: two valid claims of one key");
         assert_eq!(seen.strays, 0, "a row in flight that is in no open claim");
         assert_eq!(seen.mixed, 0, "invariant 2: a row in two states");
+        assert_eq!(seen.stuck, 0, "held for a pair that is decided");
         for id in seen.published {
             assert!(
                 self.confirmed.contains(&id),
@@ -402,6 +492,11 @@ impl World {
                 self.commit(caller, caller).await;
             } else {
                 self.roll_back(caller, 2).await;
+            }
+        }
+        for pair in 0..PAIRS {
+            if self.decided[pair].is_none() {
+                self.apply(&Op::Decide { replica: pair % 2, pair, release: pair % 2 == 0 }).await;
             }
         }
         // What is in the hands of the dead, or of those who were told nothing, is given up; then all goes well.
@@ -456,6 +551,10 @@ impl World {
             }
         }
     }
+}
+
+fn pair_of(pair: usize) -> Pair {
+    Pair { operation_id: format!("op-{pair}"), generation: 1 }
 }
 
 fn made(key: usize) -> Event {

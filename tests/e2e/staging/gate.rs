@@ -22,6 +22,27 @@ impl<'d> Gate<'d> {
         .await
     }
 
+    /// Before a decision about a hold is written, and after its lock was taken.
+    pub(crate) async fn before_decisions(database: &'d Database) -> Self {
+        Self::make(
+            database,
+            "CREATE TRIGGER gate BEFORE INSERT ON holdfast.hold_outcome FOR EACH STATEMENT
+                 EXECUTE FUNCTION public.gate()",
+        )
+        .await
+    }
+
+    /// Before the hold of an event of this type is taken off.
+    pub(crate) async fn before_the_release_of(database: &'d Database, event_type: &str) -> Self {
+        let trigger = format!(
+            "CREATE TRIGGER gate AFTER UPDATE ON holdfast.event_outbox FOR EACH ROW
+                 WHEN (OLD.hold_operation_id IS NOT NULL AND NEW.hold_operation_id IS NULL
+                       AND OLD.event_type = '{event_type}')
+                 EXECUTE FUNCTION public.gate()"
+        );
+        Self::make(database, &trigger).await
+    }
+
     /// Inside the COMMIT of a transaction that has inserted a row.
     pub(crate) async fn before_commits(database: &'d Database) -> Self {
         Self::make(

@@ -54,7 +54,7 @@ fn alone_at(url: String, connections: u32) -> Alone {
 impl Alone {
     async fn stage(&self, ticket: Option<i64>, event: &Event) -> Vec<Outcome> {
         let valid = envelope::validate(std::slice::from_ref(event), None, &Limits::default()).unwrap();
-        self.stager.stage(ticket, valid, 1).await.unwrap()
+        self.stager.stage(ticket, None, valid, 1).await.unwrap()
     }
 }
 
@@ -214,7 +214,7 @@ async fn the_document_of_a_group_is_that_of_a_request_alone() {
         }
         let valid = envelope::validate(&events, None, &Limits::default()).unwrap();
 
-        alone.stager.stage(Some(ticket), valid.clone(), 1).await.unwrap();
+        alone.stager.stage(Some(ticket), None, valid.clone(), 1).await.unwrap();
 
         let id: Uuid = new.id.parse().unwrap();
         let text: String = database

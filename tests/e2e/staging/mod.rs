@@ -9,7 +9,7 @@ use tonic_types::StatusExt as _;
 
 mod away;
 mod cancelled;
-mod gate;
+pub(crate) mod gate;
 mod group;
 mod lone;
 mod now;

@@ -8,6 +8,7 @@ use holdfast_tests::{
     caller::Caller,
     client::{event, keyed},
     database::{Database, connect},
+    holds::{Holds, pair, try_stage},
     scene::{SERVICE, Scene},
 };
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
@@ -53,6 +54,7 @@ async fn with_the_granted_roles_alone_a_caller_stages_and_a_server_serves() {
     }
     let (service, control) = (url_of(&stage.database, "server"), url_of(&stage.control, "server"));
     stage.config.service(SERVICE, &service).text("control", "database_url", &control);
+    stage.config.set("drain", "held_watch", "\"100ms\"");
     let scene = stage.start().await;
     let mut caller = Caller::connect(&url_of(&scene.database, "caller")).await;
     let (kept, lost) = (keyed("order.placed", "k"), keyed("order.placed", "k"));
@@ -66,7 +68,17 @@ async fn with_the_granted_roles_alone_a_caller_stages_and_a_server_serves() {
 
     scene.client.wait_for_state(&kept.id, EventState::Published).await;
     super::gone(&scene.client, &lost.id).await;
-    scene.end(2).await;
+    let holds = Holds::of(&scene);
+    for operation in ["released", "dropped"] {
+        let ticket = caller.begin_with_ticket().await;
+        try_stage(&scene.client, ticket, &pair(operation, 1), &[event("order.placed")]).await.unwrap();
+        caller.sql("COMMIT").await;
+    }
+    assert_eq!(holds.list("", 0).await.len(), 2);
+    assert_eq!(holds.release(&pair("released", 1)).await, (1, false));
+    assert_eq!(holds.drop_held(&pair("dropped", 1)).await, (1, false));
+    scene.logs.wait_for("looked at what is held").await;
+    assert_eq!(scene.end(4).await.published, 2);
 }
 
 #[tokio::test]
@@ -144,6 +156,7 @@ async fn a_server_changes_rows_and_neither_tables_nor_ledgers_nor_what_is_append
         "UPDATE holdfast.admin_audit SET sub = ''",
         "DELETE FROM holdfast.admin_audit",
         "TRUNCATE holdfast.admin_audit",
+        "UPDATE holdfast.hold_outcome SET outcome = 'released'",
         // Switching announcements on or off alters the table.
         "SELECT holdfast.outbox_notify(true)",
     ] {

@@ -175,17 +175,18 @@ async fn a_thousand_bad_events_are_answered_with_a_bounded_list_and_the_full_cou
 }
 
 #[tokio::test]
-async fn a_hold_is_unimplemented_and_nothing_is_written() {
+async fn what_is_wrong_with_a_hold_is_told_beside_the_rest_and_nothing_is_written() {
     let scene = Scene::start().await;
     let mut caller = scene.caller().await;
     let ticket = caller.begin_with_ticket().await;
-    let hold = Some(Hold { operation_id: "o".into(), generation: 1 });
-    let request =
-        StageInTxRequest { service: "orders".into(), ticket, events: vec![event("order.placed")], hold };
+    let hold = Some(Hold { operation_id: "a\0b".into(), generation: -1 });
+    let events = vec![Event { r#type: String::new(), ..event("") }];
+    let request = StageInTxRequest { service: "orders".into(), ticket, events, hold };
 
-    let refused = refusal(scene.client.raw.clone().stage_in_tx(request).await);
+    let status = scene.client.raw.clone().stage_in_tx(request).await.unwrap_err();
 
-    assert_eq!(refused, (Code::Unimplemented, "HOLD_UNIMPLEMENTED".to_owned()));
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert_eq!(fields(&status), ["hold.operation_id", "hold.generation", "events[0].type"]);
     caller.commit().await;
     scene.end(0).await;
 }

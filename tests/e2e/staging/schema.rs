@@ -16,9 +16,10 @@ use holdfast_tests::{
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use uuid::Uuid;
 
-const LISTS: [(&str, &[(&str, &str)]); 5] = [
+const LISTS: [(&str, &[(&str, &str)]); 6] = [
     ("check", check::QUERIES),
     ("outbox", outbox::QUERIES),
+    ("outbox/holds", outbox::holds::QUERIES),
     ("outbox/parked", outbox::parked::QUERIES),
     ("tickets", tickets::QUERIES),
     ("lookup", lookup::QUERIES),

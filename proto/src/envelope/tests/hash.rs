@@ -79,7 +79,7 @@ fn a_hold_is_part_of_the_content() {
     };
     let hold = |operation: &str, generation| Some(Hold { operation_id: operation.into(), generation });
     let hashes: HashSet<_> =
-        [None, hold("", 0), hold("a", 0), hold("a", 1), hold("b", 1)].into_iter().map(with).collect();
+        [None, hold("0", 0), hold("a", 0), hold("a", 1), hold("b", 1)].into_iter().map(with).collect();
     assert_eq!(hashes.len(), 5);
 }
 

@@ -12,6 +12,7 @@ use super::super::{
     source, validate,
 };
 use super::{Data, Event, ID, accepted, event, json, only, refused};
+use crate::v1::Hold;
 
 /// A clock whose text is as long as it gets.
 const LONGEST_NOW: OffsetDateTime = datetime!(2026-11-30 12:00:00.123456789 UTC);
@@ -281,4 +282,25 @@ fn service_names_are_dns_labels_that_begin_with_a_letter() {
         assert_eq!(service_name_problem(reserved), Some("is a reserved name"));
         assert!(is_reserved_service(reserved));
     }
+}
+
+#[test]
+fn a_hold_needs_an_operation_of_1_to_255_bytes_without_control_characters_and_no_negative_generation() {
+    let fields = |operation_id: &str, generation: i64| {
+        let hold = Hold { operation_id: operation_id.into(), generation };
+        match validate(&[event()], Some(&hold), &Limits::default()) {
+            Ok(_) => Vec::new(),
+            Err(Invalid::Violations(violations)) => {
+                violations.listed().iter().map(|one| one.field.clone()).collect()
+            }
+            Err(other) => unreachable!("{other}"),
+        }
+    };
+    for (operation_id, generation) in [("o", 0), (&"o".repeat(255), i64::MAX), ("Größe / 17", 1)] {
+        assert!(fields(operation_id, generation).is_empty(), "{operation_id} {generation}");
+    }
+    for operation_id in ["", "a\0b", "a\nb", "a\u{ffff}", &"o".repeat(256)] {
+        assert_eq!(fields(operation_id, 1), ["hold.operation_id"], "{operation_id:?}");
+    }
+    assert_eq!(fields("", -1), ["hold.operation_id", "hold.generation"], "all at once");
 }

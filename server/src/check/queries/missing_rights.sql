@@ -6,9 +6,10 @@ wanted AS (
     JOIN ours ON ours.oid = c.relnamespace
     CROSS JOIN (VALUES ('SELECT'), ('INSERT'), ('UPDATE'), ('DELETE')) AS r (privilege)
     WHERE c.relkind IN ('r', 'p')
-      -- The ledgers are the migrator's, and an audit only grows.
+      -- The ledgers are the migrator's, an audit only grows, and a decision about a hold is final.
       AND NOT (c.relname IN ('schema_migrations', 'control_migrations') AND r.privilege <> 'SELECT')
       AND NOT (c.relname = 'admin_audit' AND r.privilege IN ('UPDATE', 'DELETE'))
+      AND NOT (c.relname = 'hold_outcome' AND r.privilege = 'UPDATE')
 )
 SELECT 'USAGE on schema holdfast' AS missing
 FROM ours

@@ -63,6 +63,10 @@ pub(in crate::outbox) async fn try_drain_lock(conn: &mut db::Conn) -> Result<boo
     Ok(sqlx::query_scalar(LOCK).bind(LOCK_CLASS).bind(DRAIN_LOCK).fetch_one(conn).await?)
 }
 
+pub(in crate::outbox) async fn try_watch_lock(conn: &mut db::Conn) -> Result<bool, db::Error> {
+    Ok(sqlx::query_scalar(LOCK).bind(LOCK_CLASS).bind(WATCH_LOCK).fetch_one(conn).await?)
+}
+
 /// A row that was healed or parked.
 #[derive(Debug, sqlx::FromRow)]
 pub(in crate::outbox) struct Parking {

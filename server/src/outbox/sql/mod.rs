@@ -26,6 +26,7 @@ queries! {
     KEEP = "keep",
     DISCARD_ROLLED_BACK = "discard_rolled_back",
     STAGE_GROUP = "stage_group",
+    STAGE_HELD_GROUP = "stage_held_group",
     INSERT = "insert",
     EXISTING = "existing",
     REPLACE_ROLLED_BACK = "replace_rolled_back",
@@ -60,6 +61,10 @@ queries! {
 /// Advisory lock of the drain, in the two-int form: our class, one key. Nonces use the bigint form.
 const LOCK_CLASS: i32 = 0x484F_4C44;
 const DRAIN_LOCK: i32 = 1;
+/// The watch over holds.
+const WATCH_LOCK: i32 = 2;
+/// Pairs of operation and generation: a class of their own, because a key is a hash and may be any number.
+pub(super) const PAIR_LOCK_CLASS: i32 = LOCK_CLASS + 1;
 
 /// The tally is spread so that transactions of several connections seldom wait for each other's row.
 const TALLY_SLOTS: i32 = 16;

@@ -18,6 +18,9 @@ pub(in crate::outbox) struct NewRows {
     pub tickets: Vec<Option<i64>>,
     /// Whether the statement adds the time to the envelope.
     pub need_time: Vec<bool>,
+    /// What each is held for: operation and generation, or neither.
+    pub hold_operation_ids: Vec<Option<String>>,
+    pub hold_generations: Vec<Option<i64>>,
 }
 
 /// How the insert of a group ended: all of it was written, or nothing.
@@ -54,6 +57,46 @@ pub(in crate::outbox) async fn stage_group(
     if answer.stray { Err(db::Error::stray()) } else { Ok(answer) }
 }
 
+/// How the insert of a group with holds ended: as [`GroupInsert`].
+#[derive(Debug, sqlx::FromRow)]
+pub(in crate::outbox) struct HeldGroupInsert {
+    #[sqlx(flatten)]
+    pub group: GroupInsert,
+    dropped_operations: Vec<String>,
+    dropped_generations: Vec<i64>,
+}
+
+impl HeldGroupInsert {
+    /// Pairs that were dropped.
+    pub(in crate::outbox) fn dropped(&self) -> impl Iterator<Item = (&str, i64)> {
+        std::iter::zip(
+            self.dropped_operations.iter().map(String::as_str),
+            self.dropped_generations.iter().copied(),
+        )
+    }
+}
+
+/// Inserts a group with holds, unless a ticket, an id or a dropped pair is against it; in a transaction that has the pairs'
+/// locks since an earlier statement.
+pub(in crate::outbox) async fn stage_held_group(
+    conn: &mut db::Conn,
+    rows: &NewRows,
+) -> Result<HeldGroupInsert, db::Error> {
+    Ok(sqlx::query_as(STAGE_HELD_GROUP)
+        .bind(&rows.ids)
+        .bind(&rows.aggregate_ids)
+        .bind(&rows.event_types)
+        .bind(&rows.envelopes)
+        .bind(&rows.ordering_keys)
+        .bind(&rows.content_hashes)
+        .bind(&rows.tickets)
+        .bind(&rows.need_time)
+        .bind(&rows.hold_operation_ids)
+        .bind(&rows.hold_generations)
+        .fetch_one(conn)
+        .await?)
+}
+
 /// Inserts what is new; answers the ids inserted.
 pub(in crate::outbox) async fn insert(conn: &mut db::Conn, rows: &NewRows) -> Result<Vec<Uuid>, db::Error> {
     Ok(sqlx::query_scalar(INSERT)
@@ -64,6 +107,8 @@ pub(in crate::outbox) async fn insert(conn: &mut db::Conn, rows: &NewRows) -> Re
         .bind(&rows.ordering_keys)
         .bind(&rows.content_hashes)
         .bind(&rows.tickets)
+        .bind(&rows.hold_operation_ids)
+        .bind(&rows.hold_generations)
         .fetch_all(conn)
         .await?)
 }

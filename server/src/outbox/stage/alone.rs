@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use uuid::Uuid;
 
+use super::super::holds::{self, Pair};
 use super::super::sql;
 use super::rows::rows_of;
 use super::same_id::{self, Decision};
@@ -25,6 +26,15 @@ enum Round {
     Refused(Refused),
     /// Somebody inserted one of the ids meanwhile.
     Raced,
+    /// A decision of the request's pair is under way.
+    PairBusy,
+}
+
+/// What [`stage`] came to.
+pub(super) enum Alone {
+    Answered(Answer),
+    /// A decision of the request's pair is under way: to be tried again, without a connection in hand meanwhile.
+    PairBusy,
 }
 
 pub(super) async fn stage(
@@ -32,13 +42,28 @@ pub(super) async fn stage(
     options: &Options,
     metrics: &ServiceMetrics,
     request: &Request,
-) -> Answer {
+) -> Alone {
+    match rounds(pool, options, metrics, request).await {
+        Ok(None) => Alone::PairBusy,
+        Ok(Some(outcomes)) => Alone::Answered(Ok(outcomes)),
+        Err(refused) => Alone::Answered(Err(refused)),
+    }
+}
+
+/// `None`: the pair is busy.
+async fn rounds(
+    pool: &Pool,
+    options: &Options,
+    metrics: &ServiceMetrics,
+    request: &Request,
+) -> Result<Option<Vec<Outcome>>, Refused> {
     for _ in 0..ROUNDS {
         match db::within(options.limit, round(pool, options, request)).await {
             Ok(Round::Done { outcomes, replaced }) => {
                 metrics.tickets.discarded("rolled_back", replaced);
-                return Ok(outcomes);
+                return Ok(Some(outcomes));
             }
+            Ok(Round::PairBusy) => return Ok(None),
             Ok(Round::Refused(refused)) => return Err(refused),
             Ok(Round::Raced) => {}
             // A deadlock's victim comes again at once; a lock time-out has waited long enough.
@@ -51,7 +76,17 @@ pub(super) async fn stage(
 }
 
 async fn round(pool: &Pool, options: &Options, request: &Request) -> Result<Round, db::Error> {
-    let mut tx = pool.begin(request.begin()).await?;
+    let mut tx = match &request.hold {
+        None => pool.begin(request.begin()).await?,
+        Some(pair) => {
+            let shared = holds::begin_sharing(pool, request.begin(), std::iter::once(pair)).await?;
+            if !shared.has_all() {
+                shared.tx.rollback().await;
+                return Ok(Round::PairBusy);
+            }
+            shared.tx
+        }
+    };
     match work(tx.conn(), options, request).await {
         Ok(done @ Round::Done { .. }) => tx.finish(Ok(done)).await,
         Ok(other) => {
@@ -63,6 +98,10 @@ async fn round(pool: &Pool, options: &Options, request: &Request) -> Result<Roun
 }
 
 async fn work(conn: &mut db::Conn, options: &Options, request: &Request) -> Result<Round, db::Error> {
+    let hold = match held_for(conn, request).await? {
+        Ok(hold) => hold,
+        Err(refused) => return Ok(Round::Refused(refused)),
+    };
     let ids: Vec<Uuid> = request.events.iter().map(|e| e.id).collect();
     // Decided row first, ticket second: a request whose commit was seen by the resolver is a duplicate, although its
     // ticket is no longer open.
@@ -88,7 +127,7 @@ async fn work(conn: &mut db::Conn, options: &Options, request: &Request) -> Resu
     if plan.new.iter().any(|new| *new) {
         let now = sql::now(conn).await?;
         let new = request.events.iter().zip(&plan.new).filter(|(_, new)| **new).map(|(event, _)| event);
-        let rows = rows_of(new.map(|event| (request.ticket, event)), &options.source, Some(now));
+        let rows = rows_of(new.map(|event| (request.ticket, hold, event)), &options.source, Some(now));
         if sql::insert(conn, &rows).await?.len() < rows.ids.len() {
             return Ok(Round::Raced);
         }
@@ -100,6 +139,20 @@ async fn work(conn: &mut db::Conn, options: &Options, request: &Request) -> Resu
     let outcomes =
         plan.new.iter().map(|new| if *new { Outcome::Staged } else { Outcome::Duplicate }).collect();
     Ok(Round::Done { outcomes, replaced })
+}
+
+/// What the request's events are still to be held for, by its pair's tombstone: read with the pair's lock, which the BEGIN has
+/// taken.
+async fn held_for<'r>(
+    conn: &mut db::Conn,
+    request: &'r Request,
+) -> Result<Result<Option<&'r Pair>, Refused>, db::Error> {
+    let Some(pair) = &request.hold else { return Ok(Ok(None)) };
+    Ok(match holds::outcome(conn, pair).await? {
+        None => Ok(Some(pair)),
+        Some(holds::Outcome::Released) => Ok(None),
+        Some(holds::Outcome::Dropped) => Err(Refused::HoldDropped),
+    })
 }
 
 /// Whether fewer of the events name the ticket than did.

@@ -1,20 +1,24 @@
 //! The group insert: what waits for the same service goes into one multi-row insert and one commit, which are one statement
 //! and one round trip. No timer: a group is
 //! whatever arrived while the last one ran. What a group cannot take is done again alone, so that one bad request never
-//! fails its neighbours. A group holds one kind: bound to tickets, or to nothing; they do not commit alike.
+//! fails its neighbours. A group holds one kind: bound to tickets, or to nothing, which do not commit alike; or held, which is a
+//! transaction that has the pairs' locks before it writes.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{Semaphore, mpsc};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use super::super::sql;
+use super::super::{holds, sql};
+use super::alone::Alone;
 use super::rows::rows_of;
-use super::{Options, Outcome, Refused, Request, alone};
-use crate::db::{self, Begin, Kind, Pool};
+use super::{Kind, Options, Outcome, Refused, Request, alone};
+use crate::db::{self, Begin, Pool};
 use crate::metrics::ServiceMetrics;
 
 /// Most events of one insert: a transaction of a stage ends soon.
@@ -108,7 +112,7 @@ impl Worker {
                 || (events + request.events.len() <= MAX_GROUP_EVENTS
                     && bytes + request.size <= MAX_GROUP_BYTES);
             let fresh = request.events.iter().all(|event| !ids.contains(&event.id));
-            let alike = group.first().is_none_or(|first| first.begin() == request.begin());
+            let alike = group.first().is_none_or(|first| first.kind() == request.kind());
             if fits && fresh && alike && group.len() < self.shared.options.max_group {
                 ids.extend(request.events.iter().map(|event| event.id));
                 events += request.events.len();
@@ -160,8 +164,7 @@ impl Shared {
 
     fn alone(self: Arc<Self>, request: Request, tracker: &TaskTracker) {
         tracker.spawn(async move {
-            let Ok(_permit) = self.alone.acquire().await else { return };
-            let answer = alone::stage(&self.pool, &self.options, &self.metrics, &request).await;
+            let Some(answer) = self.stage_alone(&request).await else { return };
             match &answer {
                 Ok(outcomes) => count(&self.metrics, &request, outcomes),
                 Err(refused) => self.metrics.stage.refused(label(refused)),
@@ -170,10 +173,52 @@ impl Shared {
         });
     }
 
+    /// `None`: the server is gone.
+    async fn stage_alone(&self, request: &Request) -> Option<super::Answer> {
+        let until = Instant::now() + holds::PATIENCE;
+        loop {
+            let permit = self.alone.acquire().await.ok()?;
+            match alone::stage(&self.pool, &self.options, &self.metrics, request).await {
+                Alone::Answered(answer) => return Some(answer),
+                Alone::PairBusy if Instant::now() >= until => return Some(Err(Refused::HoldContended)),
+                Alone::PairBusy => {}
+            }
+            // The decision under way ends within moments; others may stage meanwhile.
+            drop(permit);
+            tokio::time::sleep(Duration::from_millis(rand::random_range(5..=30))).await;
+        }
+    }
+
+    fn rows(&self, group: &[Request]) -> sql::NewRows {
+        let events =
+            group.iter().flat_map(|r| r.events.iter().map(|event| (r.ticket, r.hold.as_ref(), event)));
+        rows_of(events, &self.options.source, None)
+    }
+
+    /// A group with holds: the locks of its pairs in the round trip of the BEGIN, then one statement.
+    async fn try_held_group(&self, group: &[Request]) -> Result<Group, db::Error> {
+        let pairs = group.iter().filter_map(|r| r.hold.as_ref());
+        let mut shared = holds::begin_sharing(&self.pool, Begin::Stage, pairs).await?;
+        if !shared.has_all() {
+            let those = those(group, |r| r.hold.as_ref().is_some_and(|pair| shared.is_contended(pair)));
+            shared.tx.rollback().await;
+            return Ok(Group::NotThese(those));
+        }
+        let rows = self.rows(group);
+        let done = sql::stage_held_group(shared.tx.conn(), &rows).await;
+        let answer = shared.tx.finish(done).await?;
+        let dropped: HashSet<(&str, i64)> = answer.dropped().collect();
+        Ok(verdict(group, &answer.group, &rows, |r| {
+            r.hold.as_ref().is_some_and(|p| dropped.contains(&(p.operation_id.as_str(), p.generation)))
+        }))
+    }
+
     async fn try_group(&self, group: &[Request]) -> Result<Group, db::Error> {
         let Some(first) = group.first() else { return Ok(Group::Staged) };
-        let events = group.iter().flat_map(|r| r.events.iter().map(|event| (r.ticket, event)));
-        let rows = rows_of(events, &self.options.source, None);
+        if first.kind() == Kind::Held {
+            return self.try_held_group(group).await;
+        }
+        let rows = self.rows(group);
         let lone = self.pool.lone(first.begin()).await?;
         let by_itself = lone.is_autocommit();
         let answer = match insert(lone, first, &rows).await {
@@ -189,20 +234,34 @@ impl Shared {
             }
             answer => answer?,
         };
-        if answer.inserted == i64::try_from(rows.ids.len()).unwrap_or(i64::MAX) {
-            return Ok(Group::Staged);
-        }
-        let unbound: HashSet<i64> = answer.unbound.into_iter().collect();
-        let taken: HashSet<Uuid> = answer.taken.into_iter().collect();
-        let in_the_way = |r: &Request| {
-            r.ticket.is_some_and(|ticket| unbound.contains(&ticket))
-                || r.events.iter().any(|event| taken.contains(&event.id))
-        };
-        let those: Vec<usize> =
-            group.iter().enumerate().filter(|(_, r)| in_the_way(r)).map(|(i, _)| i).collect();
-        // Nobody is in the way, and yet something is missing: each for himself will hear of it.
-        Ok(Group::NotThese(if those.is_empty() { (0..group.len()).collect() } else { those }))
+        Ok(verdict(group, &answer, &rows, |_| false))
     }
+}
+
+/// Whether all of a group was written; else who was in the way, `also` or by ticket or id.
+fn verdict(
+    group: &[Request],
+    answer: &sql::GroupInsert,
+    rows: &sql::NewRows,
+    also: impl Fn(&Request) -> bool,
+) -> Group {
+    if answer.inserted == i64::try_from(rows.ids.len()).unwrap_or(i64::MAX) {
+        return Group::Staged;
+    }
+    let unbound: HashSet<i64> = answer.unbound.iter().copied().collect();
+    let taken: HashSet<Uuid> = answer.taken.iter().copied().collect();
+    let those = those(group, |r| {
+        also(r)
+            || r.ticket.is_some_and(|ticket| unbound.contains(&ticket))
+            || r.events.iter().any(|event| taken.contains(&event.id))
+    });
+    // Nobody is in the way, and yet something is missing: each for himself will hear of it.
+    Group::NotThese(if those.is_empty() { (0..group.len()).collect() } else { those })
+}
+
+/// Requests by index.
+fn those(group: &[Request], which: impl Fn(&Request) -> bool) -> Vec<usize> {
+    group.iter().enumerate().filter(|(_, r)| which(r)).map(|(i, _)| i).collect()
 }
 
 async fn insert(
@@ -219,7 +278,7 @@ async fn insert(
 fn worth_redoing(error: &db::Error) -> bool {
     // A statement's time-out may be due to a neighbour's size.
     let too_long = error.sqlstate.as_deref() == Some("57014");
-    (too_long || matches!(error.kind, Kind::Contended | Kind::Refused | Kind::Other))
+    (too_long || matches!(error.kind, db::Kind::Contended | db::Kind::Refused | db::Kind::Other))
         && error.certainly_not_applied()
 }
 
@@ -244,6 +303,8 @@ fn label(refused: &Refused) -> &'static str {
         Refused::TicketRolledBack => "ticket_rolled_back",
         Refused::Conflict(_) => "conflict",
         Refused::Contended(_) | Refused::Busy => "contended",
+        Refused::HoldDropped => "hold_dropped",
+        Refused::HoldContended => "hold_contended",
         Refused::Overloaded => "overloaded",
         Refused::ShuttingDown => "shutting_down",
         Refused::NoAnswer => "internal",

@@ -4,7 +4,8 @@
 //!
 //! Guarantees: binds only while the ticket's lock is held by somebody, checked in the transaction that writes the rows; a
 //! request is written whole or not at all; a repeated request is told `duplicate` (the table is in [`same_id`]); work that
-//! was taken on is finished even if its caller is gone; a bad request never fails its neighbours. Needs only PostgreSQL.
+//! was taken on is finished even if its caller is gone; a bad request never fails its neighbours; an event with a hold waits for
+//! its operation, unless that is decided already ([`super::holds`]). Needs only PostgreSQL.
 //! Does not: validate (the edge did), or decide how the caller's transaction ended. Design, section 3.
 
 mod alone;
@@ -19,6 +20,7 @@ use holdfast_proto::envelope::Valid;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use uuid::Uuid;
 
+use super::holds::Pair;
 use crate::db::{self, Begin, Pool};
 use crate::metrics::{self, ServiceMetrics};
 
@@ -79,6 +81,12 @@ pub enum Refused {
     /// Another open transaction has staged the id.
     #[error("event {0} is staged by another transaction that is still open")]
     Contended(Uuid),
+    /// What is staged for this pair of operation and generation is dropped.
+    #[error("the operation's generation was dropped, and its events with it")]
+    HoldDropped,
+    /// A decision of the pair is under way.
+    #[error("the operation is being released or dropped at this moment")]
+    HoldContended,
     /// Somebody else's open transaction holds a row or an id this request needs.
     #[error("another open transaction holds an id of this request")]
     Busy,
@@ -102,6 +110,8 @@ pub(super) type Answer = Result<Vec<Outcome>, Refused>;
 pub(super) struct Request {
     /// `None`: bound to no transaction.
     ticket: Option<i64>,
+    /// What its events are held for.
+    hold: Option<Pair>,
     events: Arc<Vec<Valid>>,
     /// Its size on the wire.
     size: usize,
@@ -111,7 +121,26 @@ pub(super) struct Request {
     _place: OwnedSemaphorePermit,
 }
 
+/// Requests of one kind can share a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Bound to tickets.
+    Bound,
+    /// Bound to tickets, and held: with the locks of their pairs.
+    Held,
+    /// Bound to nothing.
+    Now,
+}
+
 impl Request {
+    fn kind(&self) -> Kind {
+        match (&self.hold, self.ticket) {
+            (Some(_), _) => Kind::Held,
+            (None, Some(_)) => Kind::Bound,
+            (None, None) => Kind::Now,
+        }
+    }
+
     fn begin(&self) -> Begin {
         if self.ticket.is_some() { Begin::Stage } else { Begin::StageNow }
     }
@@ -149,25 +178,45 @@ impl Stager {
         (stager, Worker::new(pool, options, metrics, requests))
     }
 
-    /// Stages `events` under `ticket`, or bound to nothing. `bytes`: the request's size on the wire.
+    /// Stages `events` under `ticket`, or bound to nothing; kept back for `hold`, if there is one (with a ticket only). `bytes`:
+    /// the request's size on the wire.
     ///
     /// # Errors
     /// See [`Refused`]. Dropping the returned future does not stop the work.
-    pub async fn stage(&self, ticket: Option<i64>, events: Vec<Valid>, bytes: usize) -> Answer {
+    pub async fn stage(
+        &self,
+        ticket: Option<i64>,
+        hold: Option<Pair>,
+        events: Vec<Valid>,
+        bytes: usize,
+    ) -> Answer {
         let begun = Instant::now();
-        let answer = self.handed_over(ticket, events, bytes).await;
+        let answer = self.handed_over(ticket, hold, events, bytes).await;
         self.metrics.answered(begun.elapsed());
         answer
     }
 
-    async fn handed_over(&self, ticket: Option<i64>, events: Vec<Valid>, bytes: usize) -> Answer {
+    async fn handed_over(
+        &self,
+        ticket: Option<i64>,
+        hold: Option<Pair>,
+        events: Vec<Valid>,
+        bytes: usize,
+    ) -> Answer {
         let permits = bytes.min(self.max_bytes).div_ceil(PERMIT_BYTES).max(1);
         let permits = u32::try_from(permits).unwrap_or(u32::MAX);
         let place = self.places.clone().try_acquire_owned().map_err(|_| self.overloaded())?;
         let held = self.bytes.clone().try_acquire_many_owned(permits).map_err(|_| self.overloaded())?;
         let (answer, answered) = oneshot::channel();
-        let request =
-            Request { ticket, events: Arc::new(events), size: bytes, answer, _bytes: held, _place: place };
+        let request = Request {
+            ticket,
+            hold,
+            events: Arc::new(events),
+            size: bytes,
+            answer,
+            _bytes: held,
+            _place: place,
+        };
         self.queue.try_send(request).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => self.overloaded(),
             mpsc::error::TrySendError::Closed(_) => Refused::ShuttingDown,
