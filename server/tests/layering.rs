@@ -18,6 +18,7 @@ const LEVELS: &[(&str, u32)] = &[
     ("lookup", 25),
     ("outbox", 21),
     ("tickets", 20),
+    ("auth", 10),
     ("db", 10),
     ("broker", 10),
     ("metrics", 0),
