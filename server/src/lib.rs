@@ -4,6 +4,7 @@ pub mod app;
 pub mod auth;
 pub mod backoff;
 pub mod broker;
+pub mod commands;
 pub mod config;
 pub mod db;
 pub mod demo;
