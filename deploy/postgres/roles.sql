@@ -62,7 +62,8 @@ SELECT format('REVOKE %s ON %s FROM %I', privileges, to_regclass(relation), :'se
 FROM (VALUES
     ('holdfast.schema_migrations', 'INSERT, UPDATE, DELETE'),
     ('holdfast.control_migrations', 'INSERT, UPDATE, DELETE'),
-    ('holdfast.admin_audit', 'UPDATE, DELETE')
+    ('holdfast.admin_audit', 'UPDATE, DELETE'),
+    ('holdfast.admin_audit_outcome', 'UPDATE, DELETE')
 ) AS except_for (relation, privileges)
 WHERE to_regclass(relation) IS NOT NULL \gexec
 

@@ -1,6 +1,7 @@
 //! Holdfast's server. `main.rs` and [`app`] wire it; `ARCHITECTURE.md` is the map, `tests/layering.rs` holds the levels.
 
 pub mod app;
+pub mod audit;
 pub mod auth;
 pub mod backoff;
 pub mod broker;

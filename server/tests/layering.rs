@@ -19,6 +19,7 @@ const LEVELS: &[(&str, u32)] = &[
     ("lookup", 25),
     ("outbox", 21),
     ("tickets", 20),
+    ("audit", 20),
     ("auth", 10),
     ("db", 10),
     ("broker", 10),
@@ -104,7 +105,11 @@ fn only_the_front_knows_tonic_and_only_the_broker_knows_lapin() {
 
 #[test]
 fn a_table_is_named_only_by_its_owners_queries() {
-    let owners = [("holdfast.ticket", "tickets"), ("holdfast.outbox_tally", "outbox")];
+    let owners = [
+        ("holdfast.ticket", "tickets"),
+        ("holdfast.outbox_tally", "outbox"),
+        ("holdfast.admin_audit", "audit"),
+    ];
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut queries = Vec::new();
     collect_sql(&root, &mut queries);

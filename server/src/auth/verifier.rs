@@ -96,16 +96,16 @@ impl Verifier {
         }
         let keys = self.keys.load_full();
         let digest: [u8; 32] = Sha256::digest(token.as_bytes()).into();
-        let (verified, validity) = match self.recall(&keys, &digest) {
+        let known = self.recall(&keys, &digest);
+        let fresh = known.is_none();
+        let (verified, validity) = match known {
             Some(known) => known,
-            None => {
-                let fresh = self.decode(&keys, token)?;
-                fresh.1.check(now)?;
-                self.remember(&keys, digest, fresh.clone());
-                fresh
-            }
+            None => self.decode(&keys, token)?,
         };
         validity.check(now)?;
+        if fresh {
+            self.remember(&keys, digest, (verified.clone(), validity));
+        }
         Ok(verified)
     }
 

@@ -6,6 +6,7 @@
 mod dev;
 mod migrate;
 mod serve;
+mod token;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,6 +27,8 @@ pub enum Command {
     Migrate(ConfigFile),
     /// Starts a private PostgreSQL and RabbitMQ and a server on them, plays the main job, and stays until Ctrl-C.
     Dev(dev::Arguments),
+    /// Makes keys and signs tokens. Needs no server.
+    Token(token::Arguments),
     /// The caller that `dev` kills.
     #[command(hide = true)]
     DevCaller(dev::CallerArguments),
@@ -41,6 +44,7 @@ impl Command {
             Self::Serve(file) => serve::run(file.read()?).await,
             Self::Migrate(file) => migrate::run(&file.read()?).await,
             Self::Dev(arguments) => dev::run(arguments).await,
+            Self::Token(arguments) => token::run(arguments),
             Self::DevCaller(arguments) => dev::call(arguments).await,
         }
     }
