@@ -3,18 +3,19 @@
 //! A new command is a variant here, whose fields are its arguments and whose doc comment is its help, and a file with its
 //! `run`. What a command prints for people goes to stdout, log lines and failures to stderr.
 
+mod config;
 mod dev;
 mod migrate;
 mod serve;
 mod token;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
 
-use crate::config::Config;
+use crate::config::Effective;
 
 /// What `holdfast` can do.
 #[derive(Debug, Subcommand)]
@@ -25,6 +26,9 @@ pub enum Command {
     ///
     /// The configuration's accounts must own schema `holdfast` or be allowed to create it.
     Migrate(ConfigFile),
+    /// Prints the configuration: all there is to set, or what comes of file and environment.
+    #[command(subcommand)]
+    Config(config::Command),
     /// Starts a private PostgreSQL and RabbitMQ and a server on them, plays the main job, and stays until Ctrl-C.
     Dev(dev::Arguments),
     /// Makes keys and signs tokens. Needs no server.
@@ -42,7 +46,8 @@ impl Command {
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Serve(file) => serve::run(file.read()?).await,
-            Self::Migrate(file) => migrate::run(&file.read()?).await,
+            Self::Migrate(file) => migrate::run(&file.read()?.config).await,
+            Self::Config(command) => config::run(command),
             Self::Dev(arguments) => dev::run(arguments).await,
             Self::Token(arguments) => token::run(arguments),
             Self::DevCaller(arguments) => dev::call(arguments).await,
@@ -53,18 +58,21 @@ impl Command {
 /// Where the configuration is.
 #[derive(Debug, Args)]
 pub struct ConfigFile {
-    /// The TOML configuration file.
+    /// The TOML configuration file; without one, the environment (`HOLDFAST_CONTROL__DATABASE_URL`, …) must say everything.
     #[arg(long, env = "HOLDFAST_CONFIG")]
-    config: PathBuf,
+    config: Option<PathBuf>,
 }
 
 impl ConfigFile {
-    fn read(&self) -> anyhow::Result<Config> {
-        read(&self.config)
+    /// The file with this process's environment over it, validated.
+    fn read(&self) -> anyhow::Result<Effective> {
+        let (text, place) = match &self.config {
+            None => (String::new(), "the environment, without a file (--config names one)".to_owned()),
+            Some(path) => {
+                let place = path.display().to_string();
+                (std::fs::read_to_string(path).with_context(|| format!("cannot read {place}"))?, place)
+            }
+        };
+        Effective::of(&text, std::env::vars_os()).context(place)
     }
-}
-
-fn read(path: &Path) -> anyhow::Result<Config> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Config::parse(&text).with_context(|| path.display().to_string())
 }

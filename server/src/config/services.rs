@@ -4,43 +4,49 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use holdfast_proto::envelope;
-use serde::Deserialize;
 use sqlx::postgres::PgConnectOptions;
 
-use super::{Control, Errors, Secret};
+use super::section::{Notes, Section};
+use super::{Control, MOST, Secret};
 
 /// One service.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug)]
 pub struct Service {
     /// `postgres://user:password@host:port/database`, the service's own.
     pub database_url: Secret,
     /// Most connections of one replica to it. At least 2; with fewer than 4 staging, drain and verdicts wait for each other
     /// at times.
-    #[serde(default = "default_max_connections")]
     pub max_connections: u32,
     /// What to do about an event that no queue takes.
-    #[serde(default)]
     pub unroutable: Unroutable,
     /// Whether such an event holds later ones of its key back.
-    #[serde(default = "yes")]
     pub unroutable_blocks: bool,
     /// Whether a parked event holds later ones of its key back.
-    #[serde(default = "yes")]
     pub parked_blocks: bool,
     /// How events that were put in by SQL are noticed. `holdfast migrate` switches their announcement on or off accordingly.
-    #[serde(default)]
     pub wake: Wake,
     /// Whether statements are prepared by name. `false` behind a pooler that lends connections by the transaction (pgbouncer
     /// with `pool_mode = transaction`).
-    #[serde(default = "yes")]
     pub prepared_statements: bool,
     /// Where to listen for announcements, if not at `database_url`.
-    #[serde(default)]
     pub listen_url: Option<Secret>,
 }
 
 impl Service {
+    pub(super) fn read(mut section: Section<'_>) -> Self {
+        Self {
+            database_url: section.required_secret("database_url", "database_url_file"),
+            // Staging and two repairs of it, a pass, a settle, the resolver, look-ups.
+            max_connections: section.get("max_connections", 8),
+            unroutable: section.get("unroutable", Unroutable::default()),
+            unroutable_blocks: section.get("unroutable_blocks", true),
+            parked_blocks: section.get("parked_blocks", true),
+            wake: section.get("wake", Wake::default()),
+            prepared_statements: section.get("prepared_statements", true),
+            listen_url: section.secret("listen_url", "listen_url_file"),
+        }
+    }
+
     /// Where to listen for announcements, if at all.
     pub fn listens_at(&self) -> Option<&Secret> {
         (self.wake == Wake::Notify).then(|| self.listen_url.as_ref().unwrap_or(&self.database_url))
@@ -48,8 +54,7 @@ impl Service {
 }
 
 /// How events that were put in by SQL are noticed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Wake {
     /// By the poll alone.
     #[default]
@@ -60,8 +65,7 @@ pub enum Wake {
 }
 
 /// What to do about an event that no queue takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Unroutable {
     /// It stays pending and is tried again.
     #[default]
@@ -70,64 +74,71 @@ pub enum Unroutable {
     Accept,
 }
 
-/// Staging and two repairs of it, a pass, a settle, the resolver, look-ups.
-fn default_max_connections() -> u32 {
-    8
-}
-
-fn yes() -> bool {
-    true
-}
-
 const NO_DATABASE_URL: &str = "must be postgres://user:password@host:port/database";
 
 /// The library takes any scheme, and a missing host for this machine's.
-fn parse(url: &str) -> Option<PgConnectOptions> {
+pub(super) fn parse(url: &str) -> Option<PgConnectOptions> {
     let rest = url.strip_prefix("postgres://").or_else(|| url.strip_prefix("postgresql://"))?;
     let options = PgConnectOptions::from_str(url).ok()?;
     (!rest.starts_with('/') && options.get_database().is_some()).then_some(options)
 }
 
-pub(super) fn check(services: &BTreeMap<String, Service>, control: &Control, errors: &mut Errors) {
-    let mut databases: BTreeMap<String, String> = BTreeMap::new();
-    let mut database = |field: String, url: &Secret, errors: &mut Errors| match parse(url.expose()) {
-        None => errors.push(&field, NO_DATABASE_URL),
-        Some(options) => {
-            let place = format!(
-                "{}:{}/{}",
-                options.get_host(),
-                options.get_port(),
-                options.get_database().unwrap_or_default()
-            );
-            if let Some(other) = databases.insert(place, field.clone()) {
-                errors.push(&field, format!("is the same database as {other}; each service has its own"));
-            }
-        }
-    };
-    database("control.database_url".into(), &control.database_url, errors);
-    if control.max_connections == 0 {
-        errors.push("control.max_connections", "must be at least 1");
+pub(super) fn check(services: &BTreeMap<String, Service>, control: &Control, notes: &mut Notes) {
+    let mut databases = BTreeMap::new();
+    url("control.database_url", &control.database_url, Some(&mut databases), notes);
+    if !(1..=MOST).contains(&control.max_connections) {
+        notes.wrong("control.max_connections", format!("must be between 1 and {MOST}"));
+    }
+    if services.is_empty() && !notes.errors.about("services") && !notes.errors.about("") {
+        notes.wrong("services", "there is none; add a [services.NAME]");
     }
     for (name, service) in services {
         let field = format!("services.{name}");
         if let Some(problem) = envelope::service_name_problem(name) {
-            errors.push(&field, problem);
+            notes.wrong(&field, problem);
         }
-        if service.max_connections < 2 {
-            errors.push(
+        if !(2..=MOST).contains(&service.max_connections) {
+            notes.wrong(
                 &format!("{field}.max_connections"),
-                "must be at least 2: staging does not wait for the drain",
+                format!("must be between 2 and {MOST}: staging does not wait for the drain"),
             );
         }
-        database(format!("{field}.database_url"), &service.database_url, errors);
-        if service.wake == Wake::Notify && !service.prepared_statements && service.listen_url.is_none() {
-            errors.push(
-                &format!("{field}.listen_url"),
-                "must name the database itself: LISTEN does not work through a transaction-mode pooler",
-            );
-        }
-        if service.listen_url.as_ref().is_some_and(|url| parse(url.expose()).is_none()) {
-            errors.push(&format!("{field}.listen_url"), NO_DATABASE_URL);
+        url(&format!("{field}.database_url"), &service.database_url, Some(&mut databases), notes);
+        let listen = format!("{field}.listen_url");
+        match &service.listen_url {
+            Some(listen_url) => url(&listen, listen_url, None, notes),
+            None if service.wake == Wake::Notify
+                && !service.prepared_statements
+                && !notes.errors.about(&listen)
+                && !notes.errors.about(&format!("{listen}_file")) =>
+            {
+                notes.wrong(
+                    &listen,
+                    "must name the database itself: LISTEN does not work through a transaction-mode pooler",
+                );
+            }
+            None => {}
         }
     }
+}
+
+/// Checks a database's URL, and that nobody else has the same database.
+fn url(field: &str, url: &Secret, databases: Option<&mut BTreeMap<String, String>>, notes: &mut Notes) {
+    // A placeholder; what is wrong was said.
+    if url.expose().is_empty() {
+        return;
+    }
+    let Some(options) = parse(url.expose()) else {
+        notes.wrong(field, NO_DATABASE_URL);
+        return;
+    };
+    let place = format!("{}/{}", server(&options), options.get_database().unwrap_or_default());
+    if let Some(other) = databases.and_then(|databases| databases.insert(place, field.to_owned())) {
+        notes.wrong(field, format!("is the same database as {other}; each service has its own"));
+    }
+}
+
+/// `host:port`.
+pub(super) fn server(options: &PgConnectOptions) -> String {
+    format!("{}:{}", options.get_host(), options.get_port())
 }
