@@ -45,7 +45,7 @@ impl Command {
     /// What made it fail, with everything that was being done.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         match self {
-            Self::Serve(file) => serve::run(file.read()?).await,
+            Self::Serve(file) => serve::run(file.read_for_serving()?).await,
             Self::Migrate(file) => migrate::run(&file.read()?.config).await,
             Self::Config(command) => config::run(command),
             Self::Dev(arguments) => dev::run(arguments).await,
@@ -66,13 +66,22 @@ pub struct ConfigFile {
 impl ConfigFile {
     /// The file with this process's environment over it, validated.
     fn read(&self) -> anyhow::Result<Effective> {
-        let (text, place) = match &self.config {
-            None => (String::new(), "the environment, without a file (--config names one)".to_owned()),
-            Some(path) => {
-                let place = path.display().to_string();
-                (std::fs::read_to_string(path).with_context(|| format!("cannot read {place}"))?, place)
-            }
-        };
+        let (text, place) = self.text()?;
         Effective::of(&text, std::env::vars_os()).context(place)
+    }
+
+    /// The same with everything that only a server needs.
+    fn read_for_serving(&self) -> anyhow::Result<Effective> {
+        let (text, place) = self.text()?;
+        Effective::for_serving(&text, std::env::vars_os()).context(place)
+    }
+
+    /// The file's text, and what to call it.
+    fn text(&self) -> anyhow::Result<(String, String)> {
+        let Some(path) = &self.config else {
+            return Ok((String::new(), "the environment, without a file (--config names one)".to_owned()));
+        };
+        let place = path.display().to_string();
+        Ok((std::fs::read_to_string(path).with_context(|| format!("cannot read {place}"))?, place))
     }
 }

@@ -4,6 +4,7 @@
 mod limits;
 mod outbox_service;
 pub mod probes;
+mod rules;
 mod status;
 
 use std::collections::HashMap;
@@ -16,6 +17,7 @@ use crate::outbox::{drain, stage};
 
 pub use limits::RenameOversize;
 pub use outbox_service::OutboxFront;
+pub use rules::Reflection;
 pub use status::Failure;
 
 /// What the front needs of one configured service.
