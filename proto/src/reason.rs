@@ -35,9 +35,13 @@ impl ErrorReason {
             Self::TooLarge => Code::ResourceExhausted,
             Self::UnknownService | Self::EventNotFound => Code::NotFound,
             Self::HoldUnimplemented => Code::Unimplemented,
-            Self::DatabaseUnavailable | Self::DatabaseReadOnly | Self::Overloaded | Self::ShuttingDown => {
-                Code::Unavailable
-            }
+            Self::DatabaseUnavailable
+            | Self::DatabaseReadOnly
+            | Self::AuditUnavailable
+            | Self::Overloaded
+            | Self::ShuttingDown => Code::Unavailable,
+            Self::Unauthenticated => Code::Unauthenticated,
+            Self::ScopeMissing => Code::PermissionDenied,
             Self::Internal => Code::Internal,
         }
     }

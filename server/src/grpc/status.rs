@@ -10,6 +10,7 @@ use holdfast_proto::v1::ErrorReason;
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt};
 
+use crate::auth::MissingScope;
 use crate::db::{self, Kind};
 use crate::outbox::stage::Refused;
 
@@ -30,12 +31,24 @@ pub enum Failure {
     EventNotFound,
     /// `hold` was given.
     HoldUnimplemented,
+    /// No token, or one that is no good. Why is not told.
+    Unauthenticated,
+    /// The caller may not do this.
+    Scope(MissingScope),
+    /// An admin's call could not be written down, so it did not act.
+    Audit(db::Error),
     /// Staging said no.
     Stage(Refused),
     /// A read failed.
     Read(db::Error),
     /// A fault of ours.
     Internal,
+}
+
+impl From<MissingScope> for Failure {
+    fn from(missing: MissingScope) -> Self {
+        Self::Scope(missing)
+    }
 }
 
 impl From<Invalid> for Failure {
@@ -82,6 +95,9 @@ impl Failure {
         if holdfast_proto::envelope::service_name_problem(service).is_none() {
             metadata.insert("service".to_owned(), service.to_owned());
         }
+        if let Self::Scope(missing) = &self {
+            metadata.insert("scope".to_owned(), missing.scope.clone());
+        }
         metadata.insert("applied".to_owned(), if row.applied_unknown { "unknown" } else { "no" }.to_owned());
         let mut details = ErrorDetails::with_error_info(row.reason.reason(), ERROR_DOMAIN, metadata);
         if let Some(after) = row.retry {
@@ -98,6 +114,11 @@ impl Failure {
         Status::with_error_details(row.reason.code(), row.message, details)
     }
 
+    /// Its reason, as the audit keeps it.
+    pub(super) fn reason(&self) -> &'static str {
+        self.row("").reason.reason()
+    }
+
     /// Whether it is the server's own fault, which its log must explain.
     pub(super) fn is_fault(&self) -> bool {
         self.row("").reason == ErrorReason::Internal
@@ -107,7 +128,7 @@ impl Failure {
     pub(super) fn cause(&self) -> String {
         match self {
             Self::Stage(refused) => refused.to_string(),
-            Self::Read(error) => error.to_string(),
+            Self::Read(error) | Self::Audit(error) => error.to_string(),
             other => format!("{other:?}"),
         }
     }
@@ -129,6 +150,13 @@ impl Failure {
             ),
             Self::HoldUnimplemented => {
                 Row::no(ErrorReason::HoldUnimplemented, "hold: holds are not in this release")
+            }
+            Self::Unauthenticated => {
+                Row::no(ErrorReason::Unauthenticated, "a valid bearer token is required")
+            }
+            Self::Scope(missing) => Row::no(ErrorReason::ScopeMissing, missing.to_string()),
+            Self::Audit(error) => {
+                Row::no(ErrorReason::AuditUnavailable, format!("nothing was done: the audit cannot be written: {error}"))
             }
             Self::Stage(refused) => stage_row(refused, service),
             Self::Read(error) => database_row(error, service, false),
