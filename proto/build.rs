@@ -7,8 +7,12 @@ use std::{env, fs};
 
 use prost::Message as _;
 
-const FILES: [&str; 3] =
-    ["holdfast/v1/envelope.proto", "holdfast/v1/error_reason.proto", "holdfast/v1/outbox_service.proto"];
+const FILES: [&str; 4] = [
+    "holdfast/v1/control_service.proto",
+    "holdfast/v1/envelope.proto",
+    "holdfast/v1/error_reason.proto",
+    "holdfast/v1/outbox_service.proto",
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);

@@ -6,29 +6,41 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Context;
 use futures::future::join_all;
 use futures::{FutureExt, Stream, StreamExt};
 use holdfast_proto::envelope;
+use holdfast_proto::v1::control_service_server::ControlServiceServer;
 use holdfast_proto::v1::outbox_service_server::OutboxServiceServer;
 use prometheus::Registry;
+use time::OffsetDateTime;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 use tracing::{debug, error, info, warn};
 use uuid::Uuid;
 
+use crate::admin_http;
+use crate::audit::Audit;
+use crate::auth::{Expectations, KeyFiles, Report, Verifier};
 use crate::broker::{AmqpPublisher, Link, LinkOptions};
-use crate::config::{Config, Secret, Unroutable};
+use crate::config::{Auth, Config, Secret, Service, Tls, Unroutable, Wake};
 use crate::db::{self, Pool};
-use crate::grpc::{OutboxFront, RenameOversize, ServiceHandle, Services, probes};
+use crate::grpc::{
+    Admin, Authentication, Calls, ControlFront, Gate, OutboxFront, Reflection, RenameOversize, RequestId,
+    ServiceHandle, Services, Settings, ThisReplica, probes,
+};
+use crate::health::Facts;
 use crate::metrics::Metrics;
-use crate::outbox::{OutboxRows, announced, drain, stage};
+use crate::outbox::{OutboxRows, announced, depth, drain, stage};
 use crate::tickets;
 
 /// Twice the limit of a request, so that most of what is too large gets our own answer.
@@ -37,23 +49,31 @@ const MAX_DECODED_BYTES: usize = 2 * envelope::MAX_REQUEST_BYTES;
 const MAX_STREAMS: u32 = 1_024;
 /// How long calls in flight may take to finish once the server stops.
 const FRONT_GRACE: Duration = Duration::from_secs(5);
+/// How long a TLS handshake may take: who connects and says nothing is let go.
+const TLS_PATIENCE: Duration = Duration::from_secs(10);
+/// The same for scrapes; it comes on top of everything else.
+const ADMIN_GRACE: Duration = Duration::from_millis(300);
 
 /// A server that runs.
 pub struct Running {
     /// Where it listens; the port is a real one even if 0 was asked for.
     pub local_addr: SocketAddr,
+    /// Where the admin port is, if it is on.
+    pub admin_addr: Option<SocketAddr>,
     metrics: Metrics,
     stop: Stop,
     tasks: Tasks,
     pools: Vec<Pool>,
 }
 
-/// The order of stopping: first no new calls and no new claims, then staging, then the broker.
+/// The order of stopping: first no new calls and no new claims, then staging, then the broker, at last the admin port, which
+/// shows the rest of it.
 #[derive(Clone, Default)]
 struct Stop {
     front: CancellationToken,
     staging: CancellationToken,
     link: CancellationToken,
+    admin: CancellationToken,
 }
 
 #[derive(Clone, Default)]
@@ -62,6 +82,7 @@ struct Tasks {
     staging: TaskTracker,
     drains: TaskTracker,
     link: TaskTracker,
+    admin: TaskTracker,
     failed: CancellationToken,
 }
 
@@ -88,11 +109,27 @@ pub async fn start(config: Config) -> anyhow::Result<Running> {
         .await
         .with_context(|| format!("cannot listen on {}", config.listen))?;
     let local_addr = listener.local_addr()?;
+    let admin_listener = match config.admin_listen {
+        Some(address) => Some(
+            TcpListener::bind(address)
+                .await
+                .with_context(|| format!("admin_listen: cannot listen on {address}"))?,
+        ),
+        None => None,
+    };
+    let admin_addr = admin_listener.as_ref().map(TcpListener::local_addr).transpose()?;
     let metrics = Metrics::new(Registry::new())?;
     let (stop, tasks) = (Stop::default(), Tasks::default());
+    anyhow::ensure!(
+        !config.auth.open || config.listen.ip().is_loopback(),
+        "a server that asks for no token listens on a loopback address only"
+    );
+    let gate = gate(&config.auth, &metrics, &stop, &tasks)?;
+    let tls = tls(&config.tls)?;
     let link = start_link(&config, &metrics, &stop, &tasks)?;
 
-    let instance = Uuid::now_v7().to_string();
+    let replica = ThisReplica { instance: Uuid::now_v7().to_string(), started_at: OffsetDateTime::now_utc() };
+    let instance = replica.instance.clone();
     let mut handles = HashMap::new();
     let mut pools = Vec::new();
     let wiring = Wiring { config: &config, metrics: &metrics, link: &link, instance: &instance };
@@ -106,6 +143,7 @@ pub async fn start(config: Config) -> anyhow::Result<Running> {
             max_connections: service.max_connections,
             prepared_statements: service.prepared_statements,
             listen: service.listens_at().map(Secret::expose),
+            settings: settings(service),
         };
         let handle = wiring.service(name, place, drain, &stop, &tasks)?;
         pools.push(handle.pool.clone());
@@ -118,19 +156,90 @@ pub async fn start(config: Config) -> anyhow::Result<Running> {
         max_connections: control.max_connections,
         prepared_statements: true,
         listen: None,
+        settings: Settings {
+            unroutable: Unroutable::default().as_str(),
+            unroutable_blocks: own.unroutable_blocks,
+            parked_blocks: own.parked_blocks,
+            wake: Wake::Poll.as_str(),
+            max_connections: control.max_connections,
+            prepared_statements: true,
+        },
     };
     let own = wiring.service(envelope::BUILT_IN_SERVICE, place, own, &stop, &tasks)?;
+    let facts = Facts {
+        listener: Arc::new(AtomicBool::new(false)),
+        stopping: stop.front.clone(),
+        control: own.pool.pulse().clone(),
+        services: config
+            .services
+            .keys()
+            .filter_map(|name| Some((name.clone(), handles.get(name)?.pool.pulse().clone())))
+            .collect(),
+        weather: link.weather(),
+        responsive: link.responsive(),
+    };
+    let admin = Admin::new(Audit::new(own.pool.clone()), metrics.auth().clone());
     pools.push(own.pool);
+    let refreshed = pools.clone();
+    metrics.before_scrape(move || refreshed.iter().for_each(Pool::refresh_metrics));
+    metrics.connections_configured().set(i64::try_from(config.most_connections()).unwrap_or(i64::MAX));
 
-    serve(listener, local_addr, Services::new(handles), &stop, &tasks).await?;
+    let services = Services::new(handles);
+    let reflection = config.auth.reflection;
+    let front = Front { replica, services, facts, metrics: metrics.clone(), admin, gate, reflection, tls };
+    if let Some(listener) = admin_listener {
+        let admin = admin_http::Admin::new(metrics.clone(), front.facts.clone());
+        tasks.spawn(&tasks.admin, "admin port", admin.run(listener, stop.admin.clone()));
+    }
+    serve(listener, local_addr, front, &stop, &tasks).await?;
+    let admin = admin_addr.map(|address| address.to_string()).unwrap_or_default();
     info!(
         listen.addr = %local_addr,
+        admin.addr = admin,
         services = config.services.len(),
         database.connections = config.most_connections(),
         version = env!("CARGO_PKG_VERSION"),
         "listening"
     );
-    Ok(Running { local_addr, metrics, stop, tasks, pools })
+    Ok(Running { local_addr, admin_addr, metrics, stop, tasks, pools })
+}
+
+/// Who is let in. The key files are watched until the server stops.
+fn gate(auth: &Auth, metrics: &Metrics, stop: &Stop, tasks: &Tasks) -> anyhow::Result<Gate> {
+    if auth.open {
+        return Ok(Gate::Open);
+    }
+    anyhow::ensure!(!auth.keys.is_empty(), "auth.keys: is missing: without a key nobody can call");
+    let files = KeyFiles::open(&auth.keys, &auth.algorithms).map_err(|problems| {
+        let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        anyhow::anyhow!("auth.keys: {}", problems.join("; "))
+    })?;
+    let expected = Expectations { audience: auth.audience.clone(), issuer: auth.issuer.clone() };
+    let verifier = Verifier::new(files.current(), expected);
+    let gauges = metrics.auth().clone();
+    let shown = move |report: &Report| {
+        gauges.keys.set(i64::try_from(report.keys).unwrap_or(i64::MAX));
+        gauges.files_good.set(i64::from(report.problems.is_empty()));
+        if report.problems.is_empty() {
+            gauges.files_good_at.set(OffsetDateTime::now_utc().unix_timestamp());
+        }
+    };
+    tasks.spawn(&tasks.front, "key files", files.run(shown, stop.front.clone()));
+    Ok(Gate::Tokens(Arc::new(verifier)))
+}
+
+/// The certificates, read once.
+fn tls(tls: &Tls) -> anyhow::Result<Option<ServerTlsConfig>> {
+    let (Some(certificate), Some(key)) = (&tls.certificate_file, &tls.key_file) else { return Ok(None) };
+    let read = |field: &str, path: &Path| {
+        std::fs::read(path).with_context(|| format!("tls.{field}: cannot read {}", path.display()))
+    };
+    let identity = Identity::from_pem(read("certificate_file", certificate)?, read("key_file", key)?);
+    let mut config = ServerTlsConfig::new().identity(identity).timeout(TLS_PATIENCE);
+    if let Some(clients) = &tls.client_ca_file {
+        config = config.client_ca_root(Certificate::from_pem(read("client_ca_file", clients)?));
+    }
+    Ok(Some(config))
 }
 
 fn start_link(config: &Config, metrics: &Metrics, stop: &Stop, tasks: &Tasks) -> anyhow::Result<Link> {
@@ -140,7 +249,7 @@ fn start_link(config: &Config, metrics: &Metrics, stop: &Stop, tasks: &Tasks) ->
         heartbeat: config.broker.heartbeat,
         connect_timeout: Duration::from_secs(10),
     };
-    let (link, supervisor) = Link::start(options, metrics.clone(), stop.link.clone());
+    let (link, supervisor) = Link::start(options, metrics.broker().clone(), stop.link.clone());
     tasks.spawn(&tasks.link, "broker link", supervisor);
     Ok(link)
 }
@@ -152,6 +261,18 @@ struct Place<'a> {
     prepared_statements: bool,
     /// Where to listen for announcements, if at all.
     listen: Option<&'a str>,
+    settings: Settings,
+}
+
+fn settings(service: &Service) -> Settings {
+    Settings {
+        unroutable: service.unroutable.as_str(),
+        unroutable_blocks: service.unroutable_blocks,
+        parked_blocks: service.parked_blocks,
+        wake: service.wake.as_str(),
+        max_connections: service.max_connections,
+        prepared_statements: service.prepared_statements,
+    }
 }
 
 struct Wiring<'a> {
@@ -178,7 +299,9 @@ impl Wiring<'_> {
             prepared_statements: place.prepared_statements,
             acquire_timeout: Duration::from_secs(5),
         })
-        .with_context(|| format!("services.{name}.database_url"))?;
+        .with_context(|| format!("services.{name}.database_url"))?
+        .measured(metrics.pool.clone());
+        metrics.pool.configured.set(i64::from(place.max_connections) + i64::from(place.listen.is_some()));
 
         let stage_options = stage::Options::new(envelope::source(name));
         let (stager, stage_worker) = stage::Stager::new(pool.clone(), stage_options, metrics.clone());
@@ -196,6 +319,10 @@ impl Wiring<'_> {
             tickets::Resolver::new(pool.clone(), tables, resolver_options, metrics.clone(), resolved.clone());
         tasks.spawn(&tasks.staging, "resolver", resolver.run(stop.staging.clone()));
 
+        let (depth, latest) =
+            depth::Depth::new(pool.clone(), depth::Options::default(), metrics.depth.clone());
+        tasks.spawn(&tasks.staging, "depth", depth.run(stop.staging.clone()));
+
         if let Some(url) = place.listen {
             let options = announced::Options::new(name.to_owned(), url.to_owned());
             let announced = announced::Announced::new(pool.clone(), options, resolved.clone());
@@ -208,22 +335,51 @@ impl Wiring<'_> {
         drain.batch = self.config.drain.batch;
         drain.sweep = self.config.drain.sweep;
         let publisher = Arc::new(AmqpPublisher::new(self.link.clone(), self.config.broker.confirm_timeout));
-        let (drainer, drain_hints) =
-            drain::Drainer::new(pool.clone(), publisher, drain, metrics, resolver_hints, resolved, looks);
+        let (drainer, drain_hints) = drain::Drainer::new(
+            pool.clone(),
+            publisher,
+            drain,
+            metrics.clone(),
+            resolver_hints,
+            resolved,
+            looks,
+        );
         tasks.spawn(&tasks.drains, "drainer", drainer.run(stop.front.clone()));
-        Ok(ServiceHandle { pool, stager, drain: drain_hints })
+        Ok(ServiceHandle {
+            pool,
+            stager,
+            drain: drain_hints,
+            metrics,
+            depth: latest,
+            settings: place.settings,
+        })
     }
+}
+
+/// What the front answers from.
+struct Front {
+    replica: ThisReplica,
+    services: Services,
+    facts: Facts,
+    metrics: Metrics,
+    admin: Admin,
+    gate: Gate,
+    reflection: Reflection,
+    tls: Option<ServerTlsConfig>,
 }
 
 async fn serve(
     listener: TcpListener,
     local_addr: SocketAddr,
-    services: Services,
+    front: Front,
     stop: &Stop,
     tasks: &Tasks,
 ) -> anyhow::Result<()> {
-    let (reporter, health) = probes::new().await;
-    tasks.spawn(&tasks.front, "probes", probes::run(reporter, local_addr, stop.front.clone()));
+    let Front { replica, services, facts, metrics, admin, gate, reflection, tls } = front;
+    let (reporter, health) = probes::new(&facts).await;
+    let watching = probes::watch_listener(local_addr, facts.listener.clone(), stop.front.clone());
+    tasks.spawn(&tasks.front, "listener's watch", watching);
+    tasks.spawn(&tasks.front, "probes", probes::run(reporter, facts.clone()));
     let described = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(holdfast_proto::FILE_DESCRIPTOR_SET)
@@ -231,19 +387,35 @@ async fn serve(
             // So that grpcurl shows the details of an error and not their bytes.
             .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
-    let outbox =
-        OutboxServiceServer::new(OutboxFront::new(services)).max_decoding_message_size(MAX_DECODED_BYTES);
-    let router = tonic::transport::Server::builder()
+    let outbox = OutboxServiceServer::new(OutboxFront::new(services.clone()))
+        .max_decoding_message_size(MAX_DECODED_BYTES);
+    let control = ControlServiceServer::new(ControlFront::new(replica, services, facts, admin));
+    let calls = Calls::new(
+        metrics.grpc().clone(),
+        &[holdfast_proto::FILE_DESCRIPTOR_SET, tonic_health::pb::FILE_DESCRIPTOR_SET],
+    )?;
+    let authentication = Authentication::new(gate, reflection, metrics.auth().clone());
+    let mut server = tonic::transport::Server::builder();
+    if let Some(tls) = tls {
+        server = server.tls_config(tls).context("tls: certificate and key cannot be used")?;
+    }
+    let reflected = reflection != Reflection::Off;
+    let router = server
         .max_concurrent_streams(MAX_STREAMS)
         // Callers whose deadlines pass reset their streams; the default of 20 ends the connection, and with it the calls of
         // patient neighbours.
         .http2_max_pending_accept_reset_streams(Some(2 * MAX_STREAMS as usize))
         .http2_keepalive_interval(Some(Duration::from_secs(30)))
         .http2_keepalive_timeout(Some(Duration::from_secs(10)))
+        // From outside to inside; what belongs where is said in `grpc/layers`.
+        .layer(RequestId)
+        .layer(calls)
+        .layer(authentication)
         .layer(RenameOversize)
         .add_service(health)
-        .add_service(described().build_v1()?)
-        .add_service(described().build_v1alpha()?)
+        .add_optional_service(reflected.then(|| described().build_v1()).transpose()?)
+        .add_optional_service(reflected.then(|| described().build_v1alpha()).transpose()?)
+        .add_service(control)
         .add_service(outbox);
     let stopping = stop.front.clone();
     let failed = tasks.failed.clone();
@@ -279,8 +451,11 @@ fn accepted(listener: TcpListener) -> impl Stream<Item = std::io::Result<TcpStre
 
 impl Running {
     /// Everything in Prometheus' text format.
-    pub fn metrics_text(&self) -> String {
-        self.metrics.text()
+    ///
+    /// # Errors
+    /// What was gathered cannot be written down.
+    pub fn metrics_text(&self) -> anyhow::Result<String> {
+        Ok(self.metrics.text()?)
     }
 
     /// Ends when a task that the server cannot be without has panicked: then it must be stopped.
@@ -293,7 +468,9 @@ impl Running {
     pub async fn stop(self) {
         info!("stopping: no new calls and no new claims");
         self.stop.front.cancel();
-        for tracker in [&self.tasks.front, &self.tasks.drains, &self.tasks.staging, &self.tasks.link] {
+        for tracker in
+            [&self.tasks.front, &self.tasks.drains, &self.tasks.staging, &self.tasks.link, &self.tasks.admin]
+        {
             tracker.close();
         }
         let front_and_staging = async {
@@ -311,6 +488,9 @@ impl Running {
         if tokio::time::timeout(Duration::from_secs(25), all).await.is_err() {
             warn!("stopped hard after 25 seconds; claims heal by their lease");
         }
+        self.stop.admin.cancel();
+        // An answer takes milliseconds; whoever is still there then ends with the process.
+        let _ = tokio::time::timeout(ADMIN_GRACE, self.tasks.admin.wait()).await;
         info!("stopped");
     }
 }

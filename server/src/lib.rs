@@ -1,5 +1,6 @@
 //! Holdfast's server. `main.rs` and [`app`] wire it; `ARCHITECTURE.md` is the map, `tests/layering.rs` holds the levels.
 
+pub mod admin_http;
 pub mod app;
 pub mod audit;
 pub mod auth;
@@ -11,6 +12,7 @@ pub mod db;
 pub mod demo;
 pub mod dev;
 pub mod grpc;
+pub mod health;
 pub mod logging;
 pub mod lookup;
 pub mod metrics;

@@ -1,8 +1,10 @@
-//! Log lines: one readable message, facts as fields; JSON for machines, text for people. Never payloads.
+//! Log lines: one readable message, facts as fields; JSON for machines, text for people. Never payloads, whatever the filter.
 
 use std::io::IsTerminal;
 
+use tracing::{Level, Metadata};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -10,7 +12,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
-    /// One JSON object a line.
+    /// One JSON object a line, the spans it is in with their fields.
     Json,
     /// For a terminal.
     #[default]
@@ -22,15 +24,14 @@ pub enum Format {
 /// pool. We say all of it ourselves, once and without payload.
 const DEFAULT_FILTER: &str = "warn,holdfast=info,holdfast_server=info,lapin=off,sqlx_core=error";
 
-/// Sets up logging for this process, once. `HOLDFAST_LOG` overrides the filter; the broker client's returned messages stay
-/// silent whatever it says.
+/// Sets up logging for this process, once. `HOLDFAST_LOG` overrides the filter, up to what [`may_be_logged`].
 ///
 /// # Errors
 /// A filter that cannot be parsed, or logging was set up before.
 pub fn init(format: Format) -> anyhow::Result<()> {
     let wanted = std::env::var("HOLDFAST_LOG").unwrap_or_else(|_| DEFAULT_FILTER.to_owned());
-    let filter = EnvFilter::try_new(wanted)?.add_directive("lapin::returned_messages=off".parse()?);
-    let registry = tracing_subscriber::registry().with(filter);
+    let registry =
+        tracing_subscriber::registry().with(EnvFilter::try_new(wanted)?).with(filter_fn(may_be_logged));
     match format {
         Format::Json => {
             let layer =
@@ -45,4 +46,14 @@ pub fn init(format: Format) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The ceiling that no filter lifts. Below INFO the libraries log what goes through them: the broker client its frames with
+/// message bodies and the login (as lists of bytes), HTTP and HTTP/2 headers with bearer tokens, the database client statements with their
+/// values. The broker client says even returned messages whole, at ERROR. Ours are written not to.
+fn may_be_logged(metadata: &Metadata<'_>) -> bool {
+    let target = metadata.target();
+    let ours =
+        target.split("::").next().is_some_and(|name| name == "holdfast" || name.starts_with("holdfast_"));
+    ours || (*metadata.level() <= Level::INFO && !target.starts_with("lapin::returned_messages"))
 }

@@ -16,6 +16,8 @@ const LEVELS: &[(&str, u32)] = &[
     ("config", 41),
     ("logging", 40),
     ("grpc", 30),
+    ("admin_http", 30),
+    ("health", 25),
     ("lookup", 25),
     ("outbox", 21),
     ("tickets", 20),

@@ -9,4 +9,5 @@ mod isolation;
 mod kill;
 mod model;
 mod staging;
+mod telemetry;
 mod tickets;

@@ -1,6 +1,6 @@
-//! The little HTTP/1.1 that the management API of RabbitMQ needs: one request, one JSON answer, no reuse.
+//! The little HTTP/1.1 that the management API of RabbitMQ and the admin port need: one request, one answer, no reuse.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::Value;
@@ -29,6 +29,21 @@ pub(crate) async fn request(
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await?;
     parse(&answer).ok_or_else(|| std::io::Error::other(format!("no HTTP answer to {method} {path}")))
+}
+
+/// What an HTTP server answers to a plain GET: the status, the head's lines and the body.
+///
+/// # Panics
+/// When it does not answer like one.
+pub async fn get(address: SocketAddr, path: &str) -> (u16, String, String) {
+    let mut stream = TcpStream::connect(address).await.expect("connect");
+    let ask = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(ask.as_bytes()).await.expect("ask");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    (status, head.to_owned(), body.to_owned())
 }
 
 fn parse(answer: &[u8]) -> Option<(u16, Value)> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use lapin::options::{ConfirmSelectOptions, ExchangeDeclareOptions};
+use lapin::options::{BasicQosOptions, ConfirmSelectOptions, ExchangeDeclareOptions};
 use lapin::types::{FieldTable, ShortString};
 use lapin::uri::AMQPUri;
 use lapin::{Channel, Connection, ConnectionProperties, Event, ExchangeKind};
@@ -17,7 +17,7 @@ use tracing::{debug, info, warn};
 
 use super::Weather;
 use crate::backoff::Backoff;
-use crate::metrics::Metrics;
+use crate::metrics;
 
 const RECONNECT: Backoff = Backoff { base: Duration::from_millis(100), cap: Duration::from_secs(5) };
 
@@ -39,6 +39,7 @@ pub struct LinkOptions {
 pub struct Link {
     current: watch::Receiver<Option<Arc<Connection>>>,
     weather: watch::Receiver<Weather>,
+    responsive: watch::Receiver<bool>,
     options: Arc<LinkOptions>,
 }
 
@@ -46,19 +47,27 @@ impl Link {
     /// Starts the supervisor on `tracker`'s runtime; it ends, connection closed, after `shutdown`.
     pub fn start(
         options: LinkOptions,
-        metrics: Metrics,
+        metrics: metrics::Broker,
         shutdown: CancellationToken,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (connection_out, current) = watch::channel(None);
         let (weather_out, weather) = watch::channel(Weather::Away);
+        let (responsive_out, responsive) = watch::channel(false);
         let options = Arc::new(options);
-        let supervisor = Supervisor { options: options.clone(), connection_out, weather_out, metrics };
-        (Self { current, weather, options }, supervisor.run(shutdown))
+        let supervisor =
+            Supervisor { options: options.clone(), connection_out, weather_out, responsive_out, metrics };
+        (Self { current, weather, responsive, options }, supervisor.run(shutdown))
     }
 
     /// The broker's weather, to watch.
     pub fn weather(&self) -> watch::Receiver<Weather> {
         self.weather.clone()
+    }
+
+    /// Whether the broker answers, to watch. A dead peer is noticed by the heartbeat, after two of them; this is sooner, and
+    /// nothing but health depends on it.
+    pub fn responsive(&self) -> watch::Receiver<bool> {
+        self.responsive.clone()
     }
 
     /// Opens a channel in confirm mode on the current connection, the exchange being there.
@@ -121,11 +130,26 @@ pub(super) enum LinkError {
     Amqp(#[from] lapin::Error),
 }
 
+/// With its patience below ten seconds, within which health must tell.
+const ASK_EVERY: Duration = Duration::from_millis(2_500);
+const ASK_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A question that any broker answers and that changes nothing: no limit to what is not consumed anyway.
+async fn ask(connection: &Connection, channel: Option<Channel>) -> Result<Channel, lapin::Error> {
+    let channel = match channel.filter(|channel| channel.status().connected()) {
+        Some(channel) => channel,
+        None => connection.create_channel().await?,
+    };
+    channel.basic_qos(0, BasicQosOptions::default()).await?;
+    Ok(channel)
+}
+
 struct Supervisor {
     options: Arc<LinkOptions>,
     connection_out: watch::Sender<Option<Arc<Connection>>>,
     weather_out: watch::Sender<Weather>,
-    metrics: Metrics,
+    responsive_out: watch::Sender<bool>,
+    metrics: metrics::Broker,
 }
 
 impl Supervisor {
@@ -140,6 +164,7 @@ impl Supervisor {
                 Ok(connection) => {
                     info!(broker.vhost = %connection.status().vhost(), "broker connected");
                     failures = 0;
+                    self.metrics.connections.inc();
                     self.watch(Arc::new(connection), &shutdown).await;
                     if shutdown.is_cancelled() {
                         return;
@@ -147,10 +172,12 @@ impl Supervisor {
                 }
                 // Said once an outage; the gauge tells how long it lasts.
                 Err(error) if failures == 0 => {
+                    self.metrics.failures.inc();
                     failures = 1;
                     warn!(%error, "broker cannot be reached; events wait in their outboxes");
                 }
                 Err(error) => {
+                    self.metrics.failures.inc();
                     failures = failures.saturating_add(1);
                     debug!(%error, failures, "broker still cannot be reached");
                 }
@@ -178,6 +205,8 @@ impl Supervisor {
         let mut events = Box::pin(connection.events_listener());
         self.connection_out.send_replace(Some(connection.clone()));
         self.set_weather(Weather::Fair);
+        self.set_responsive(true);
+        let mut asking = Box::pin(self.ask_on(&connection));
         // Not every end of a connection is an event; its status is looked at as well.
         let mut look = tokio::time::interval(Duration::from_millis(500));
         loop {
@@ -197,6 +226,7 @@ impl Supervisor {
                     None => break,
                 },
                 _ = look.tick() => {}
+                () = &mut asking => {}
             }
             if !connection.status().connected() {
                 break;
@@ -204,6 +234,8 @@ impl Supervisor {
         }
         self.connection_out.send_replace(None);
         self.set_weather(Weather::Away);
+        self.set_responsive(false);
+        drop(asking);
         if !shutdown.is_cancelled() {
             warn!("broker connection lost; events wait in their outboxes");
         }
@@ -211,9 +243,41 @@ impl Supervisor {
         let _ = tokio::time::timeout(Duration::from_secs(2), connection.close(200, "bye".into())).await;
     }
 
+    /// Asks the broker for a sign of life again and again, on a channel of its own. Never ends.
+    async fn ask_on(&self, connection: &Connection) {
+        let mut channel = None;
+        loop {
+            tokio::time::sleep(ASK_EVERY).await;
+            // It would not read the question, and that it blocks is known.
+            if *self.weather_out.borrow() == Weather::Fair {
+                let mut asking = Box::pin(ask(connection, channel.take()));
+                let answer = match tokio::time::timeout(ASK_PATIENCE, &mut asking).await {
+                    Ok(answer) => answer,
+                    Err(_) => {
+                        self.set_responsive(false);
+                        // The same question: others would only queue up behind it.
+                        asking.await
+                    }
+                };
+                match answer {
+                    Ok(open) => {
+                        self.set_responsive(true);
+                        channel = Some(open);
+                    }
+                    Err(error) => debug!(%error, "no answer from the broker"),
+                }
+            }
+        }
+    }
+
+    fn set_responsive(&self, responsive: bool) {
+        self.metrics.responsive.set(i64::from(responsive));
+        self.responsive_out.send_replace(responsive);
+    }
+
     fn set_weather(&self, weather: Weather) {
-        self.metrics.broker_connected.set(i64::from(weather != Weather::Away));
-        self.metrics.broker_blocked.set(i64::from(weather == Weather::Blocked));
+        self.metrics.connected.set(i64::from(weather != Weather::Away));
+        self.metrics.blocked.set(i64::from(weather == Weather::Blocked));
         self.weather_out.send_replace(weather);
     }
 }

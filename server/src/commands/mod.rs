@@ -6,6 +6,7 @@
 mod config;
 mod dev;
 mod migrate;
+mod probe;
 mod serve;
 mod token;
 
@@ -33,6 +34,8 @@ pub enum Command {
     Dev(dev::Arguments),
     /// Makes keys and signs tokens. Needs no server.
     Token(token::Arguments),
+    /// Asks a running server for its health: exit code 0 if the component serves, 1 if not, 2 for a wrong question.
+    Probe(probe::Probe),
     /// The caller that `dev` kills.
     #[command(hide = true)]
     DevCaller(dev::CallerArguments),
@@ -50,6 +53,7 @@ impl Command {
             Self::Config(command) => config::run(command),
             Self::Dev(arguments) => dev::run(arguments).await,
             Self::Token(arguments) => token::run(arguments),
+            Self::Probe(probe) => Ok(probe::run(probe).await),
             Self::DevCaller(arguments) => dev::call(arguments).await,
         }
     }

@@ -42,6 +42,8 @@ pub const DEFAULT: &str = include_str!("default.toml");
 pub struct Config {
     /// Where gRPC is served.
     pub listen: SocketAddr,
+    /// Where metrics and HTTP health are served, if at all. Nothing secret is there, and nobody is asked who he is.
+    pub admin_listen: Option<SocketAddr>,
     /// How log lines look.
     pub log_format: Format,
     /// How many replicas run with this configuration. Decides nothing but the arithmetic of connections.
@@ -133,6 +135,7 @@ impl Config {
     fn read(mut top: Section<'_>) -> (Self, bool) {
         let config = Self {
             listen: top.get("listen", SocketAddr::from(([127, 0, 0, 1], 50551))),
+            admin_listen: top.get("admin_listen", Some(SocketAddr::from(([127, 0, 0, 1], 50552)))),
             log_format: top.get("log_format", Format::default()),
             replicas: top.get("replicas", 2),
             auth: Auth::read(top.section("auth")),
@@ -148,6 +151,9 @@ impl Config {
 
     fn check(&self, testing: bool, notes: &mut Notes) {
         access::check(self, notes);
+        if self.admin_listen.is_some_and(|admin| admin == self.listen && admin.port() != 0) {
+            notes.wrong("admin_listen", "must be another address than `listen`");
+        }
         if !(1..=MOST).contains(&self.replicas) {
             notes.wrong("replicas", format!("must be between 1 and {MOST}"));
         }

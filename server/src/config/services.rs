@@ -64,6 +64,26 @@ pub enum Wake {
     Notify,
 }
 
+impl Wake {
+    /// As it is configured.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Poll => "poll",
+            Self::Notify => "notify",
+        }
+    }
+}
+
+impl Unroutable {
+    /// As it is configured.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::Accept => "accept",
+        }
+    }
+}
+
 /// What to do about an event that no queue takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Unroutable {

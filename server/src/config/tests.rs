@@ -42,6 +42,18 @@ fn the_connections_of_a_replica_are_summed_up() {
 }
 
 #[test]
+fn the_admin_port_is_on_at_loopback_can_be_elsewhere_and_off_but_not_where_grpc_is() {
+    let of = |text: &str| Config::parse(&format!("{text}\n{GOOD}")).map(|config| config.admin_listen);
+    assert_eq!(of("").unwrap(), Some("127.0.0.1:50552".parse().unwrap()));
+    assert_eq!(of("admin_listen = \"0.0.0.0:9100\"").unwrap(), Some("0.0.0.0:9100".parse().unwrap()));
+    assert_eq!(of("admin_listen = \"\"").unwrap(), None);
+    for bad in ["\"127.0.0.1:50551\"", "\"nowhere\"", "50552"] {
+        let text = of(&format!("admin_listen = {bad}")).unwrap_err().to_string();
+        assert!(text.contains("admin_listen (line 1): must be "), "{text}");
+    }
+}
+
+#[test]
 fn listening_through_a_pooler_is_refused() {
     let pooled = format!("{GOOD}\nprepared_statements = false\nwake = \"notify\"");
     let text = Config::parse(&pooled).unwrap_err().to_string();

@@ -141,6 +141,22 @@ impl<T: Setting> Setting for Vec<T> {
     }
 }
 
+/// An empty text is none.
+impl Setting for Option<SocketAddr> {
+    fn read(value: &Value) -> Result<Self, String> {
+        const WHAT: &str = "an address and a port, as \"127.0.0.1:50552\", or empty";
+        match text(value) {
+            Some("") => Ok(None),
+            Some(text) => text.parse().map(Some).map_err(|_| format!("must be {WHAT}")),
+            None => must_be(WHAT, value),
+        }
+    }
+
+    fn show(&self) -> String {
+        self.map_or_else(|| quoted(""), |address| address.show())
+    }
+}
+
 /// One of a few words.
 macro_rules! choice {
     ($type:ty { $first:literal => $default:path, $($word:literal => $variant:path),+ }) => {

@@ -14,11 +14,15 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgQueryResult, PgRow, PgStatement, PgTypeInfo};
 use sqlx::{Describe, Either, Execute, Executor, PgConnection, Postgres, SqlStr};
 
+use super::Pulse;
+
 /// A connection.
 #[derive(Debug)]
 pub struct Conn {
     held: Held,
     named: bool,
+    /// Of the pool it is lent from.
+    pulse: Option<Pulse>,
 }
 
 /// How many of a pool's connections are in use.
@@ -53,12 +57,19 @@ enum Held {
 }
 
 impl Conn {
-    pub(super) fn lent(conn: PoolConnection<Postgres>, loans: &Loans, named: bool) -> Self {
-        Self { held: Held::Lent { conn, _counted: loans.one_more() }, named }
+    pub(super) fn lent(conn: PoolConnection<Postgres>, loans: &Loans, named: bool, pulse: Pulse) -> Self {
+        Self { held: Held::Lent { conn, _counted: loans.one_more() }, named, pulse: Some(pulse) }
     }
 
     pub(super) fn is_named(&self) -> bool {
         self.named
+    }
+
+    /// What it just did shows that the database lives and is a primary.
+    pub fn beat(&self) {
+        if let Some(pulse) = &self.pulse {
+            pulse.beat();
+        }
     }
 
     pub(super) fn close_on_drop(&mut self) {
@@ -78,7 +89,7 @@ impl Conn {
 /// For who brings a connection of his own.
 impl From<PgConnection> for Conn {
     fn from(conn: PgConnection) -> Self {
-        Self { held: Held::Own(Box::new(conn)), named: true }
+        Self { held: Held::Own(Box::new(conn)), named: true, pulse: None }
     }
 }
 

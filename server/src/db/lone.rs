@@ -102,7 +102,10 @@ impl Lone {
             Way::Autocommit(mut conn) => {
                 let work = work.map_err(Error::autocommitted);
                 if !work.as_ref().is_err_and(|e| e.spoils_connection() || !e.certainly_not_applied()) {
-                    conn.0 = None;
+                    let conn = conn.0.take();
+                    if work.is_ok() {
+                        conn.inspect(Conn::beat);
+                    }
                 }
                 work
             }

@@ -11,6 +11,7 @@ mod listener;
 mod lone;
 pub mod migrate;
 mod pool;
+mod pulse;
 mod tx;
 
 pub use conn::Conn;
@@ -18,4 +19,5 @@ pub use error::{Error, Kind};
 pub use listener::Listener;
 pub use lone::Lone;
 pub use pool::{Options, Pool};
+pub use pulse::Pulse;
 pub use tx::{Answer, Begin, Read, Tx, within};

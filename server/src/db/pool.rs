@@ -15,7 +15,8 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::conn::Loans;
-use super::{Answer, Begin, Conn, Error, Read, Tx, lone};
+use super::{Answer, Begin, Conn, Error, Pulse, Read, Tx, lone};
+use crate::metrics;
 
 /// How to reach one database.
 #[derive(Clone)]
@@ -39,6 +40,8 @@ pub struct Pool {
     loans: Loans,
     /// Why no connection came, when that was last asked.
     reason: Arc<Mutex<Option<(Instant, Error)>>>,
+    pulse: Pulse,
+    metrics: Option<metrics::Pool>,
 }
 
 /// Every statement of ours reaches its rows by an index, and is planned once for good. Planned while the outbox was empty it
@@ -82,7 +85,29 @@ impl Pool {
             named: options.prepared_statements,
             loans: Loans::default(),
             reason: Arc::default(),
+            pulse: Pulse::default(),
+            metrics: None,
         })
+    }
+
+    /// The same pool, which tells these metrics what is waited for.
+    #[must_use]
+    pub fn measured(self, metrics: metrics::Pool) -> Self {
+        Self { metrics: Some(metrics), ..self }
+    }
+
+    /// The database's signs of life.
+    pub fn pulse(&self) -> &Pulse {
+        &self.pulse
+    }
+
+    /// Brings the metrics up to date that are only looked at.
+    pub fn refresh_metrics(&self) {
+        let Some(metrics) = &self.metrics else { return };
+        let gauge = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+        metrics.open.set(i64::from(self.size()));
+        metrics.idle.set(gauge(self.idle()));
+        metrics.in_use.set(gauge(self.loans.count()));
     }
 
     /// Begins a transaction of the given kind.
@@ -128,9 +153,17 @@ impl Pool {
     /// A connection, or why there is none: a refused or starved connect is tried again until the time is over, and only
     /// "it took too long" would be left of it.
     pub(super) async fn acquire(&self) -> Result<Conn, Error> {
-        match self.inner.acquire().await {
+        let begun = Instant::now();
+        let acquired = {
+            let _waiting = self.metrics.as_ref().map(metrics::Pool::waits);
+            self.inner.acquire().await
+        };
+        if let Some(metrics) = &self.metrics {
+            metrics.acquired(begun.elapsed(), acquired.is_ok());
+        }
+        match acquired {
             Err(sqlx::Error::PoolTimedOut) => Err(self.why_none().await),
-            acquired => Ok(Conn::lent(acquired?, &self.loans, self.named)),
+            acquired => Ok(Conn::lent(acquired?, &self.loans, self.named, self.pulse.clone())),
         }
     }
 

@@ -144,7 +144,8 @@ impl Tx {
         // work propagates its errors, so a transaction that gets here never failed.
         match self.conn().execute("COMMIT").await {
             Ok(_) => {
-                self.conn = None;
+                // It was begun READ WRITE, so this is a primary.
+                self.conn.take().inspect(Conn::beat);
                 Ok(())
             }
             Err(error) => Err(Error::commit(error)),
@@ -160,7 +161,8 @@ impl Tx {
         let sql = format!("{last};\nCOMMIT");
         match self.conn().execute(sqlx::raw_sql(sqlx::AssertSqlSafe(sql))).await {
             Ok(_) => {
-                self.conn = None;
+                // It was begun READ WRITE, so this is a primary.
+                self.conn.take().inspect(Conn::beat);
                 Ok(())
             }
             Err(error) => Err(Error::commit(error)),

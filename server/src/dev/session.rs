@@ -82,7 +82,7 @@ impl Session {
             .map(|name| format!("[services.{name}]\ndatabase_url = \"{}\"\n", self.database_url(name)))
             .collect();
         format!(
-            "listen = \"127.0.0.1:{}\"\n\
+            "listen = \"127.0.0.1:{}\"\nadmin_listen = \"127.0.0.1:0\"\n\
              [control]\ndatabase_url = \"{}\"\n\
              [broker]\nurl = \"{}\"\n{services}",
             self.grpc_port.port(),

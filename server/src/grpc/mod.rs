@@ -1,8 +1,10 @@
 //! The front: gRPC in, our own types on. Converts once, validates, and turns every outcome into one status by one table
 //! ([`status`]). Only here tonic is known. Design, sections 2, 3 and 13.
 
-mod authentication;
-mod limits;
+mod admin;
+mod audit_list;
+mod control_service;
+mod layers;
 mod outbox_service;
 pub mod probes;
 mod rules;
@@ -12,17 +14,21 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use holdfast_proto::envelope::{self, Violations};
+use time::OffsetDateTime;
 use tonic::{Request, Status};
 use tracing::error;
 
 use crate::auth::{Caller, ReadScope, WriteScope};
 use crate::db::Pool;
-use crate::outbox::{drain, stage};
+use crate::metrics::ServiceMetrics;
+use crate::outbox::{depth, drain, stage};
 
-pub use authentication::{Authentication, Gate};
-pub use limits::RenameOversize;
+pub use admin::Admin;
+pub use control_service::{ControlFront, Settings, ThisReplica};
+use layers::CallId;
+pub use layers::{Authentication, Calls, Gate, RenameOversize, RequestId};
 pub use outbox_service::OutboxFront;
-pub use rules::Reflection;
+pub use rules::{RULES, Reflection, Rule};
 pub use status::Failure;
 
 /// What the front needs of one configured service.
@@ -34,6 +40,12 @@ pub struct ServiceHandle {
     pub stager: stage::Stager,
     /// Hints for its drainer.
     pub drain: drain::Hints,
+    /// What is counted and measured of it.
+    pub metrics: ServiceMetrics,
+    /// What lies in its outbox.
+    pub depth: depth::Latest,
+    /// The settings that callers and operators may know.
+    pub settings: Settings,
 }
 
 /// The configured services by name. Cheap to clone.
@@ -44,6 +56,13 @@ impl Services {
     /// All of them.
     pub fn new(services: HashMap<String, ServiceHandle>) -> Self {
         Self(Arc::new(services))
+    }
+
+    /// All of them, ascending by name.
+    fn all(&self) -> Vec<(&str, &ServiceHandle)> {
+        let mut all: Vec<_> = self.0.iter().map(|(name, handle)| (name.as_str(), handle)).collect();
+        all.sort_unstable_by_key(|(name, _)| *name);
+        all
     }
 
     /// Whether a service can have that name; nobody needs a right to be told that none can.
@@ -78,5 +97,29 @@ fn calling<T>(request: Request<T>) -> Result<(Caller, T), Status> {
             error!("an RPC that needs a caller was reached without one");
             Err(Failure::Internal.into_status(""))
         }
+    }
+}
+
+/// Faults of ours are logged here, where they are handled; what callers did wrong is theirs to log.
+fn answer(failure: Failure, service: &str) -> Status {
+    if failure.is_fault() {
+        error!(
+            service.name = service,
+            cause = failure.cause(),
+            "a call failed through a fault of the server"
+        );
+    }
+    failure.into_status(service)
+}
+
+/// A call's name, as the layer gave it.
+fn call_id<T>(request: &Request<T>) -> String {
+    request.extensions().get::<CallId>().map(|id| id.0.to_string()).unwrap_or_default()
+}
+
+fn timestamp(at: OffsetDateTime) -> prost_types::Timestamp {
+    prost_types::Timestamp {
+        seconds: at.unix_timestamp(),
+        nanos: i32::try_from(at.nanosecond()).unwrap_or_default(),
     }
 }

@@ -4,11 +4,10 @@ use holdfast_proto::envelope::{self, Invalid, Limits, MAX_REQUEST_BYTES, TooLarg
 use holdfast_proto::v1;
 use holdfast_proto::v1::outbox_service_server::OutboxService;
 use prost::Message;
-use time::OffsetDateTime;
 use tonic::{Request, Response, Status};
-use tracing::error;
+use tracing::{Instrument as _, Span, debug};
 
-use super::{Failure, ServiceHandle, Services, calling};
+use super::{Failure, ServiceHandle, Services, answer, calling, timestamp};
 use crate::auth::Caller;
 use crate::lookup;
 use crate::outbox::stage::Outcome;
@@ -72,6 +71,8 @@ impl OutboxFront {
         let ToStage { ticket, bytes, .. } = request;
         let (service, events) = self.judge(caller, request).await?;
         let ids: Vec<_> = events.iter().map(|event| event.id).collect();
+        let name = service.metrics.service();
+        debug!(service.name = name, event.ids = ?ids, bytes, "staging");
         let outcomes = service.stager.stage(ticket, events, bytes).await.map_err(Failure::Stage)?;
         match ticket {
             Some(ticket) => service.drain.staged(ticket),
@@ -171,7 +172,8 @@ impl OutboxFront {
             return Err(Failure::Invalid(violations));
         };
         // A task of its own: a caller's deadline must not cut a conversation with the database in the middle.
-        let found = tokio::spawn(async move { lookup::event(&service.pool, id).await });
+        let look = async move { lookup::event(&service.pool, id).await };
+        let found = tokio::spawn(look.instrument(Span::current()));
         let event = found.await.map_err(|_| Failure::Internal)?.map_err(Failure::Read)?;
         Ok(describe(event.ok_or(Failure::EventNotFound)?, &request.service))
     }
@@ -185,7 +187,10 @@ impl OutboxService for OutboxFront {
     ) -> Result<Response<v1::StageInTxResponse>, Status> {
         let (caller, request) = calling(request)?;
         let service = request.service.clone();
-        self.stage_in_tx(&caller, request).await.map(Response::new).map_err(|failure| answer(failure, &service))
+        self.stage_in_tx(&caller, request)
+            .await
+            .map(Response::new)
+            .map_err(|failure| answer(failure, &service))
     }
 
     async fn stage_now(
@@ -202,7 +207,9 @@ impl OutboxService for OutboxFront {
         request: Request<v1::ConfirmStagedRequest>,
     ) -> Result<Response<v1::ConfirmStagedResponse>, Status> {
         let (caller, request) = calling(request)?;
-        self.confirm(&caller, &request).map(Response::new).map_err(|failure| answer(failure, &request.service))
+        self.confirm(&caller, &request)
+            .map(Response::new)
+            .map_err(|failure| answer(failure, &request.service))
     }
 
     async fn get_event(
@@ -210,20 +217,11 @@ impl OutboxService for OutboxFront {
         request: Request<v1::GetEventRequest>,
     ) -> Result<Response<v1::GetEventResponse>, Status> {
         let (caller, request) = calling(request)?;
-        self.get(&caller, &request).await.map(Response::new).map_err(|failure| answer(failure, &request.service))
+        self.get(&caller, &request)
+            .await
+            .map(Response::new)
+            .map_err(|failure| answer(failure, &request.service))
     }
-}
-
-/// Faults of ours are logged here, where they are handled; what callers did wrong is theirs to log.
-fn answer(failure: Failure, service: &str) -> Status {
-    if failure.is_fault() {
-        error!(
-            service.name = service,
-            cause = failure.cause(),
-            "a call failed through a fault of the server"
-        );
-    }
-    failure.into_status(service)
 }
 
 fn describe(event: lookup::Event, service: &str) -> v1::GetEventResponse {
@@ -250,12 +248,5 @@ fn describe(event: lookup::Event, service: &str) -> v1::GetEventResponse {
         published_at: event.published_at.map(timestamp),
         next_attempt_at: event.next_attempt_at.map(timestamp),
         claimed_at: event.claimed_at.map(timestamp),
-    }
-}
-
-fn timestamp(at: OffsetDateTime) -> prost_types::Timestamp {
-    prost_types::Timestamp {
-        seconds: at.unix_timestamp(),
-        nanos: i32::try_from(at.nanosecond()).unwrap_or_default(),
     }
 }

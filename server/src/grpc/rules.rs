@@ -53,7 +53,7 @@ pub const RULES: &[(&str, Rule)] = &[
 const REFLECTION: &str = "/grpc.reflection.";
 
 /// The rule of a path; `None`: nobody has said, so it is refused.
-pub fn of(path: &str, reflection: Reflection) -> Option<Rule> {
+pub(super) fn of(path: &str, reflection: Reflection) -> Option<Rule> {
     if path.starts_with(REFLECTION) {
         return match reflection {
             Reflection::Token => Some(Rule::Token),

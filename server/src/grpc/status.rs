@@ -155,9 +155,10 @@ impl Failure {
                 Row::no(ErrorReason::Unauthenticated, "a valid bearer token is required")
             }
             Self::Scope(missing) => Row::no(ErrorReason::ScopeMissing, missing.to_string()),
-            Self::Audit(error) => {
-                Row::no(ErrorReason::AuditUnavailable, format!("nothing was done: the audit cannot be written: {error}"))
-            }
+            Self::Audit(error) => Row::no(
+                ErrorReason::AuditUnavailable,
+                format!("nothing was done: the audit in the control database cannot be used: {error}"),
+            ),
             Self::Stage(refused) => stage_row(refused, service),
             Self::Read(error) => database_row(error, service, false),
             Self::Internal => Row::no(ErrorReason::Internal, "a fault in the server; see its log").unknown(),

@@ -23,6 +23,7 @@
 //! publishers. Design, section 4; `docs/decisions.md`.
 
 pub mod announced;
+pub mod depth;
 pub mod drain;
 pub mod parked;
 mod resolvable;

@@ -30,6 +30,9 @@ pub struct Options {
     pub sweep_after: Duration,
     /// Most time one transaction may take before it is given up.
     pub limit: Duration,
+    /// Most time for the look at what is undecided: index probes. Whoever stands still for longer is asked again on another
+    /// connection, so that a database that moved is found within seconds.
+    pub patience: Duration,
     /// How long a transaction with staged events may be open before it is warned of, once.
     pub open_warn: Duration,
 }
@@ -41,6 +44,7 @@ impl Default for Options {
             sweep_interval: Duration::from_secs(30),
             sweep_after: Duration::from_secs(120),
             limit: Duration::from_secs(30),
+            patience: Duration::from_secs(8),
             open_warn: Duration::from_secs(300),
         }
     }
@@ -156,9 +160,11 @@ impl Resolver {
                     }
                 }
                 Err(error) if failing => {
-                    debug!(service.name = %self.metrics.service(), %error, "resolver still fails")
+                    self.pool.pulse().missed(&error);
+                    debug!(service.name = %self.metrics.service(), %error, "resolver still fails");
                 }
                 Err(error) => {
+                    self.pool.pulse().missed(&error);
                     failing = true;
                     warn!(service.name = %self.metrics.service(), %error, "resolver cannot reach its database");
                 }
@@ -171,7 +177,7 @@ impl Resolver {
                     swept = sweeper.run_once(&self.pool, &self.tables, &self.options) => swept,
                 };
                 match swept {
-                    Ok(n) => self.metrics.tickets_swept.inc_by(n),
+                    Ok(n) => self.metrics.tickets.swept.inc_by(n),
                     Err(error) => {
                         debug!(service.name = %self.metrics.service(), %error, "ticket sweep put off")
                     }
@@ -190,7 +196,7 @@ impl Resolver {
         let mut failed = None;
         let mut still_open = Vec::new();
         loop {
-            let page = db::within(self.options.limit, self.page(after, kept)).await?;
+            let page = db::within(self.options.patience, self.page(after, kept)).await?;
             let Some(last) = page.last().copied() else { break };
             after = Some(last);
             match self.resolve(&page, &mut still_open).await {
@@ -203,8 +209,7 @@ impl Resolver {
             }
         }
         let oldest = open.update(Instant::now(), &still_open);
-        self.metrics.unresolved_tickets.set(i64::try_from(still_open.len()).unwrap_or(i64::MAX));
-        self.metrics.unresolved_oldest_age.set(i64::try_from(oldest.as_secs()).unwrap_or(i64::MAX));
+        self.metrics.tickets.open(still_open.len(), oldest);
         if open.warns_of(oldest, self.options.open_warn) {
             warn!(
                 service.name = %self.metrics.service(),
@@ -262,7 +267,7 @@ impl Resolver {
         let mut tx = self.pool.begin(Begin::Durable).await?;
         let work = self.ask_and_apply(&mut tx, tickets).await;
         let (verdicts, applied) = tx.finish(work).await?;
-        self.metrics.discarded("rolled_back", applied.discarded);
+        self.metrics.tickets.discarded("rolled_back", applied.discarded);
         let report = Report { kept: applied.kept, discarded: applied.discarded };
         Ok((report, verdicts, applied.more))
     }

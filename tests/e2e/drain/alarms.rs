@@ -7,15 +7,39 @@ use holdfast_proto::v1::EventState;
 use holdfast_server::dev::{RabbitMq, rabbitmq};
 use holdfast_tests::{
     broker::control,
+    caller::Caller,
     client::{event, ids, keyed},
     folder,
+    health::{Health, ServingStatus},
+    reconcile::Census,
     scene::Scene,
     server::ServerProcess,
     services::BrokerAt,
-    wait::LONG,
+    wait::{self, LONG},
 };
 
+use tokio::net::TcpStream;
+
 use super::{expect_broker_trouble, row, row_is};
+
+/// Stages in transactions that roll back, until the server is gone; tells how many stages were answered.
+fn stages_and_rolls_back(scene: &Scene<ServerProcess>) -> impl Future<Output = usize> + Send + 'static {
+    let (client, url) = (scene.client.clone(), scene.database.url());
+    async move {
+        let mut caller = Caller::connect(&url).await;
+        let mut answered = 0;
+        loop {
+            let ticket = caller.begin_with_ticket().await;
+            let staged = client.try_stage(ticket, &[event("order.undone")]).await;
+            caller.rollback().await;
+            if staged.is_err() {
+                caller.close().await;
+                return answered;
+            }
+            answered += 1;
+        }
+    }
+}
 
 /// An alarm that `raise` puts up and `clear` takes away, under a server that is at work.
 async fn weathered(folder: &Path, raise: &[&str], clear: &[&str]) {
@@ -44,8 +68,32 @@ async fn weathered(folder: &Path, raise: &[&str], clear: &[&str]) {
         let waiting = row_is(&scene.database, &one.id, "resolved", |row| row.resolved).await;
         assert_eq!((waiting.attempts, waiting.generation), (0, 0), "not even claimed: {waiting:?}");
     }
+    // The alarm is told, and keeps nobody from staging.
+    let health = Health::of(scene.server.address());
+    health.does_not_serve("broker").await;
+    for component in ["", "readiness", "service/orders"] {
+        assert_eq!(health.status(component).await, Some(ServingStatus::Serving), "{component:?}");
+    }
+    // Everything that a stop could wait for is there: who says nothing on either port, who watches, a transaction with
+    // staged events that does not end, and callers who stage for as long as they are answered.
+    let silent = TcpStream::connect(scene.server.address()).await.unwrap();
+    let silent_admin = TcpStream::connect(scene.server.admin_address()).await.unwrap();
+    let mut watched = health.watch("").await;
+    assert_eq!(watched.next().await, ServingStatus::Serving);
+    let mut open = scene.caller().await;
+    let ticket = open.begin_with_ticket().await;
+    scene.client.stage(ticket, &[event("order.open")]).await;
+    let callers: Vec<_> = (0..4).map(|_| tokio::spawn(stages_and_rolls_back(&scene))).collect();
     scene.server.sigterm();
     assert!(scene.server.exit_status(Duration::from_secs(25)).await.success());
+    assert_eq!(watched.next().await, ServingStatus::NotServing);
+    drop((silent, silent_admin));
+    open.rollback().await;
+    let mut discarded = 1;
+    for caller in callers {
+        discarded += caller.await.unwrap();
+    }
+    assert!(discarded > 1, "somebody was staging");
     for one in &events {
         let waiting = row(&scene.database, &one.id).await;
         assert_eq!((waiting.attempts, waiting.claimed, waiting.published), (0, false, false), "{waiting:?}");
@@ -63,8 +111,16 @@ async fn weathered(folder: &Path, raise: &[&str], clear: &[&str]) {
     scene.consumer.wait_for_ids(&all, 2 * LONG).await;
     let of_key = [&events[0], &events[1], &events[5]].map(|event| event.id.clone());
     assert_eq!(super::only(super::first_deliveries(scene.consumer.ids()), &of_key), of_key);
-    let census = scene.end(7).await;
-    assert_eq!(census.published, 7);
+    let census = wait::until("the outbox to settle", LONG, || async {
+        let census = Census::take(&scene.database).await;
+        if census.moving() == 0 { Ok(census) } else { Err(census) }
+    })
+    .await;
+    assert_eq!((census.published, census.rows), (7, 7), "{census:?}");
+    // Of each caller one stage may have been written that was not answered.
+    let undone = usize::try_from(census.gone["rolled_back"]).unwrap();
+    assert!((discarded..=discarded + 4).contains(&undone), "{undone} undone, {discarded} answered");
+    scene.end_as_it_is().await;
 }
 
 #[tokio::test]

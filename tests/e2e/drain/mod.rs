@@ -40,23 +40,23 @@ use sqlx::{Connection as _, Executor as _, PgConnection};
 use uuid::Uuid;
 
 /// What no queue takes after [`unbind`].
-const NOBODY: &str = "nobody.listens";
+pub(crate) const NOBODY: &str = "nobody.listens";
 
 /// The drain's advisory lock: class and key in the two-int form.
 const DRAIN_LOCK: &str = "SELECT pg_advisory_xact_lock(1213156420, 1)";
 
 /// A row's bookkeeping.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-struct Row {
-    resolved: bool,
-    published: bool,
-    claimed: bool,
-    admitted: bool,
-    backing_off: bool,
-    is_head: bool,
-    attempts: i32,
-    generation: i64,
-    error: String,
+pub(crate) struct Row {
+    pub(crate) resolved: bool,
+    pub(crate) published: bool,
+    pub(crate) claimed: bool,
+    pub(crate) admitted: bool,
+    pub(crate) backing_off: bool,
+    pub(crate) is_head: bool,
+    pub(crate) attempts: i32,
+    pub(crate) generation: i64,
+    pub(crate) error: String,
 }
 
 impl Row {
@@ -83,7 +83,7 @@ async fn row(database: &Database, id: &str) -> Row {
 }
 
 /// Waits until a row is as wanted.
-async fn row_is(database: &Database, id: &str, what: &str, wanted: impl Fn(&Row) -> bool) -> Row {
+pub(crate) async fn row_is(database: &Database, id: &str, what: &str, wanted: impl Fn(&Row) -> bool) -> Row {
     wait::until(&format!("event {id} to be {what}"), LONG, || async {
         let seen = row(database, id).await;
         if wanted(&seen) { Ok(seen) } else { Err(seen) }
@@ -117,7 +117,7 @@ async fn hold_drain_lock(database: &Database) -> PgConnection {
 /// How often something was counted as a missed promotion; zero unless there is a bug.
 const MISSED: &str = "holdfast_missed_promotions_total";
 
-async fn amqp(vhost: &Vhost) -> (Connection, lapin::Channel) {
+pub(crate) async fn amqp(vhost: &Vhost) -> (Connection, lapin::Channel) {
     let connection = Connection::connect(&vhost.url(), ConnectionProperties::default()).await.unwrap();
     let channel = connection.create_channel().await.unwrap();
     (connection, channel)
@@ -130,7 +130,7 @@ async fn queue(vhost: &Vhost) -> String {
 }
 
 /// The consumer gets everything but [`NOBODY`]: its binding to `#` is replaced by narrower ones.
-async fn unbind(stage: &Stage) {
+pub(crate) async fn unbind(stage: &Stage) {
     let queue = queue(&stage.vhost).await;
     for pattern in ["order.#", "test.#"] {
         bind(stage, pattern).await;
@@ -181,13 +181,13 @@ fn only(ids: Vec<String>, wanted: &[String]) -> Vec<String> {
 }
 
 /// What a broker that goes away makes the server say.
-fn expect_broker_trouble(stage: &Stage) {
+pub(crate) fn expect_broker_trouble(stage: &Stage) {
     stage.logs.expect("broker connection lost");
     stage.logs.expect("broker cannot be reached");
 }
 
 /// What a database that goes away makes the server say.
-fn expect_database_trouble(stage: &Stage) {
+pub(crate) fn expect_database_trouble(stage: &Stage) {
     stage.logs.expect("resolver cannot reach its database");
     stage.logs.expect("service database cannot be drained");
     stage.logs.expect("outcomes cannot be written");

@@ -93,6 +93,20 @@ async fn seeing_what_may_go_costs_the_same_among_100_and_among_5000_rows_that_ma
     assert!(buffers[1] < buffers[0] * 2, "buffers touched: {buffers:?}");
 }
 
+/// What is measured every 15 seconds reads so many rows and no more (docs/metrics.md).
+#[tokio::test]
+async fn measuring_the_outbox_costs_the_same_among_10000_and_among_30000_unpublished_rows() {
+    let mut buffers = Vec::new();
+    for unclaimable in [2_000, 6_000] {
+        let database = outbox(unclaimable).await;
+        let mut connection = database.connect().await;
+        let (plan, touched) = explain(&mut connection, "depth", "(5000, 1000)").await;
+        assert_no_scan_of_the_outbox("depth", &plan);
+        buffers.push(touched);
+    }
+    assert!(buffers[1] < buffers[0] * 5 / 4, "buffers touched: {buffers:?}");
+}
+
 #[tokio::test]
 async fn the_hot_statements_use_their_partial_indexes() {
     let database = outbox(5_000).await;

@@ -10,7 +10,6 @@ use std::{
 };
 
 use holdfast_proto::v1::EventState;
-use holdfast_server::grpc::probes;
 use holdfast_tests::{
     chaos::Proxy,
     client::{Client, event, keyed},
@@ -20,9 +19,7 @@ use holdfast_tests::{
     server::{ServerInProcess, ServerProcess},
     wait::{self, LONG},
 };
-use tokio::net::{TcpListener, TcpStream};
-use tokio_stream::wrappers::TcpListenerStream;
-use tokio_util::sync::CancellationToken;
+use tokio::net::TcpStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
@@ -32,7 +29,6 @@ use super::{expect_broker_trouble, expect_database_trouble};
 
 /// From SIGTERM to the end (design, section 13).
 const STOP: Duration = Duration::from_secs(25);
-const NAMES: [&str; 4] = ["", "liveness", "readiness", "holdfast.v1.OutboxService"];
 
 fn health(address: std::net::SocketAddr) -> HealthClient<Channel> {
     HealthClient::new(Endpoint::from_shared(format!("http://{address}")).unwrap().connect_lazy())
@@ -41,33 +37,6 @@ fn health(address: std::net::SocketAddr) -> HealthClient<Channel> {
 async fn status(client: &HealthClient<Channel>, name: &str) -> ServingStatus {
     let request = HealthCheckRequest { service: name.to_owned() };
     client.clone().check(request).await.unwrap().into_inner().status()
-}
-
-#[tokio::test]
-async fn health_is_not_serving_until_the_first_good_check_and_when_the_server_stops() {
-    let (reporter, service) = probes::new().await;
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let incoming = TcpListenerStream::new(listener);
-    let server =
-        tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
-    let client = health(address);
-    for name in NAMES {
-        assert_eq!(status(&client, name).await, ServingStatus::NotServing, "{name:?} before any check");
-    }
-
-    let stopping = CancellationToken::new();
-    let probing = tokio::spawn(probes::run(reporter, address, stopping.clone()));
-
-    for name in NAMES {
-        wait::until_equal(name, LONG, ServingStatus::Serving, || status(&client, name)).await;
-    }
-    stopping.cancel();
-    probing.await.unwrap();
-    for name in NAMES {
-        assert_eq!(status(&client, name).await, ServingStatus::NotServing, "{name:?} once it stops");
-    }
-    server.abort();
 }
 
 #[tokio::test]

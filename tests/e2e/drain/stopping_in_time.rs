@@ -83,6 +83,34 @@ async fn heavy_a_stop_ends_in_time_while_the_database_is_stalled() {
     scene.end(4).await;
 }
 
+/// From the start of a server on a backlog to its first delivery (docs/performance.md).
+const FIRST: Duration = Duration::from_secs(5);
+
+#[tokio::test]
+async fn the_first_delivery_after_a_restart_on_a_backlog_takes_less_than_five_seconds() {
+    let mut scene = Scene::builder().start_process().await;
+    scene.server.sigterm();
+    assert!(scene.server.exit_status(STOP).await.success());
+    let rows = 20_000;
+    scene
+        .database
+        .run(&format!(
+            "INSERT INTO holdfast.event_outbox (event_type, envelope, ordering_key)
+             SELECT 'order.placed', jsonb_build_object('id', n, 'type', 'order.placed'), 'k-' || n % 5000
+             FROM generate_series(1, {rows}) AS n"
+        ))
+        .await;
+
+    let begun = std::time::Instant::now();
+    let new = ServerProcess::start(&scene.config).await;
+    scene.consumer.wait_for(1, LONG).await;
+    let took = begun.elapsed();
+
+    drop(scene.replace_server(new));
+    assert!(took < FIRST, "the first delivery took {took:?}");
+    scene.end(rows).await;
+}
+
 #[tokio::test]
 async fn a_stop_waits_for_confirms_that_are_on_their_way() {
     let mut scene = Scene::builder().with_broker_proxy().start_process().await;

@@ -281,7 +281,7 @@ impl World {
             self.confirmed.insert(id);
         }
         let Some(replica) = self.replicas.iter().find(|replica| replica.instance == instance) else { return };
-        let stale = &replica.metrics.stale_stamps;
+        let stale = &replica.metrics.drain.stale_stamps;
         let before = stale.get();
         sending.answer(how.outcome());
         // Until it is written down, or came too late and was counted as such; or was written down all the same, which the check

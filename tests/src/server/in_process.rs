@@ -26,15 +26,23 @@ impl ServerInProcess {
         self.running.local_addr
     }
 
+    /// Where its admin port is.
+    ///
+    /// # Panics
+    /// When it is switched off.
+    pub fn admin_address(&self) -> SocketAddr {
+        self.running.admin_addr.expect("an admin port")
+    }
+
     /// The sum of all its samples of a metric whose labels contain `labels` (`""` for all of them): histograms by
     /// their full sample name, `…_count` say.
     pub fn metric(&self, name: &str, labels: &str) -> f64 {
-        metric(&self.running.metrics_text(), name, labels)
+        metric(&self.metrics_text(), name, labels)
     }
 
     /// All its metrics as text.
     pub fn metrics_text(&self) -> String {
-        self.running.metrics_text()
+        self.running.metrics_text().expect("metrics as text")
     }
 
     /// Stops it in order.

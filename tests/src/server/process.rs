@@ -64,12 +64,20 @@ impl ServerProcess {
         Self::started(Self::spawn(config)).await
     }
 
+    /// The same with everything that this filter lets through in its log.
+    ///
+    /// # Panics
+    /// As [`ServerProcess::start`].
+    pub async fn start_logging(config: &ServerConfig, filter: &str) -> Self {
+        Self::started(Self::spawn_with(config, Self::into_the_log(), Some(filter))).await
+    }
+
     /// The same, outside of a test: its lines go to `sink` and nowhere else.
     ///
     /// # Panics
     /// As [`ServerProcess::start`].
     pub async fn start_with(config: &ServerConfig, sink: Sink) -> Self {
-        Self::started(Self::spawn_with(config, sink)).await
+        Self::started(Self::spawn_with(config, sink, None)).await
     }
 
     async fn started(mut server: Self) -> Self {
@@ -90,6 +98,10 @@ impl ServerProcess {
 
     /// Starts `holdfast serve` and returns at once: for configurations that it should refuse.
     pub fn spawn(config: &ServerConfig) -> Self {
+        Self::spawn_with(config, Self::into_the_log(), None)
+    }
+
+    fn into_the_log() -> Sink {
         let logs = Logs::capture();
         let sink = move |text: &str, otherwise: Level| {
             eprintln!("[server] {text}");
@@ -99,10 +111,10 @@ impl ServerProcess {
                 text: text.to_owned(),
             }));
         };
-        Self::spawn_with(config, Arc::new(sink))
+        Arc::new(sink)
     }
 
-    fn spawn_with(config: &ServerConfig, sink: Sink) -> Self {
+    fn spawn_with(config: &ServerConfig, sink: Sink, filter: Option<&str>) -> Self {
         let folder = folder::scratch();
         let path = folder.path().join("holdfast.toml");
         std::fs::write(&path, config.to_toml()).expect("write the server's configuration");
@@ -113,6 +125,9 @@ impl ServerProcess {
             if name.to_string_lossy().starts_with("HOLDFAST_") {
                 command.env_remove(name);
             }
+        }
+        if let Some(filter) = filter {
+            command.env("HOLDFAST_LOG", filter);
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().expect("start the holdfast binary");
@@ -137,6 +152,14 @@ impl ServerProcess {
     /// When it was spawned and not awaited.
     pub fn address(&self) -> SocketAddr {
         self.address.expect("a server that was started with `start`")
+    }
+
+    /// Where its admin port is.
+    ///
+    /// # Panics
+    /// When it is off, or the server does not listen yet.
+    pub fn admin_address(&self) -> SocketAddr {
+        self.said("admin.addr").expect("a server with an admin port")
     }
 
     /// Its process id.
@@ -192,10 +215,14 @@ impl ServerProcess {
     }
 
     fn listening(&self) -> Option<SocketAddr> {
+        self.said("listen.addr")
+    }
+
+    fn said(&self, address: &str) -> Option<SocketAddr> {
         self.lines().iter().find_map(|line| {
             let all: Value = serde_json::from_str(line).ok()?;
             let fields = all.get("fields").unwrap_or(&all);
-            (fields["message"] == "listening").then(|| fields["listen.addr"].as_str()?.parse().ok())?
+            (fields["message"] == "listening").then(|| fields[address].as_str()?.parse().ok())?
         })
     }
 }

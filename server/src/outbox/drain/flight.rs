@@ -11,7 +11,7 @@ use futures::FutureExt;
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::error;
+use tracing::{debug, error};
 use uuid::Uuid;
 
 use super::super::sql::Claimed;
@@ -48,6 +48,16 @@ pub(super) enum End {
 }
 
 impl End {
+    /// For the log; the reasons are in the row.
+    fn label(&self) -> &'static str {
+        match self {
+            Self::Published => "published",
+            Self::Parked { .. } => "parked",
+            Self::Failed { .. } => "failed",
+            Self::GivenBack { .. } => "given back",
+        }
+    }
+
     /// Why no broker could carry it, if so.
     pub(super) fn parked(&self) -> Option<String> {
         if let Self::Parked { reason } = self { Some(reason.clone()) } else { None }
@@ -108,7 +118,7 @@ impl<P: Publisher> Flight<P> {
         let Batch { id, rows } = batch;
         self.unsettled += rows.len();
         self.batches.insert(id, rows.len());
-        self.wire.metrics.in_flight.set(i64::try_from(self.unsettled).unwrap_or(i64::MAX));
+        self.wire.metrics.drain.in_flight.set(i64::try_from(self.unsettled).unwrap_or(i64::MAX));
         // Half of the lease for sending, half for the confirm of what was sent last.
         let send_until = started + self.lease / 2;
         for chain in chains(rows) {
@@ -164,14 +174,14 @@ impl<P: Publisher> Flight<P> {
             }
         }
         self.unsettled -= rows.len();
-        self.wire.metrics.in_flight.set(i64::try_from(self.unsettled).unwrap_or(i64::MAX));
+        self.wire.metrics.drain.in_flight.set(i64::try_from(self.unsettled).unwrap_or(i64::MAX));
     }
 
     /// This row cannot be written down: its place is free, its batch stays open until the lease ends.
     pub(super) fn abandoned(&mut self, row: &Done) {
         self.batches.remove(&row.batch);
         self.unsettled -= 1;
-        self.wire.metrics.in_flight.set(i64::try_from(self.unsettled).unwrap_or(i64::MAX));
+        self.wire.metrics.drain.in_flight.set(i64::try_from(self.unsettled).unwrap_or(i64::MAX));
     }
 
     /// What is not on the wire yet is given back.
@@ -236,31 +246,32 @@ impl<P: Publisher> Wire<P> {
             Outcome::Confirmed => End::Published,
             Outcome::Lost => End::GivenBack { lost: true },
             Outcome::Returned(reason) => {
-                self.metrics.unroutable.inc();
+                self.metrics.drain.unroutable(&row.event_type);
                 if self.accept_unroutable {
                     End::Published
                 } else {
-                    self.metrics.publish_failure("returned");
+                    self.metrics.drain.publish_failure(&row.event_type, "returned");
                     End::Failed { error: storable(&format!("unroutable: {reason}")), unroutable: true }
                 }
             }
             Outcome::Nacked => {
-                self.metrics.publish_failure("nacked");
+                self.metrics.drain.publish_failure(&row.event_type, "nacked");
                 End::Failed { error: "the broker refused the message (nack)".into(), unroutable: false }
             }
             Outcome::TimedOut => {
-                self.metrics.publish_failure("timed_out");
+                self.metrics.drain.publish_failure(&row.event_type, "timed_out");
                 End::Failed { error: "no confirm in time".into(), unroutable: false }
             }
             Outcome::Refused(words) => {
-                self.metrics.publish_failure("refused");
+                self.metrics.drain.publish_failure(&row.event_type, "refused");
                 End::Failed { error: storable(&format!("the broker refused it: {words}")), unroutable: false }
             }
             Outcome::Unsendable(reason) => {
-                self.metrics.publish_failure("unsendable");
+                self.metrics.drain.publish_failure(&row.event_type, "unsendable");
                 End::Parked { reason: format!("no broker could carry it: {reason}") }
             }
         };
+        debug!(service.name = %self.service, event.id = %row.id, outcome = end.label(), "left the wire");
         done(batch, &row, end)
     }
 }

@@ -31,7 +31,7 @@ impl Cause {
 /// Says and counts what was parked; only once that is committed.
 pub(super) fn announce(shared: &Shared, cause: Cause, rows: &[Parking]) {
     for row in rows.iter().filter(|row| row.parked) {
-        shared.metrics.parked(cause.label());
+        shared.metrics.drain.parked(cause.label());
         error!(
             service.name = %shared.options.service,
             event.id = %row.id,

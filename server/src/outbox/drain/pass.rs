@@ -131,10 +131,10 @@ pub(super) async fn run(shared: Arc<Shared>, order: Order) -> Result<Report, Fai
             return Err(Failure { error, perhaps });
         }
     };
-    shared.metrics.lease_heals.inc_by(counted.healed.len() as u64 + counted.strays);
+    shared.metrics.drain.lease_heals.inc_by(counted.healed.len() as u64 + counted.strays);
     parking::announce(&shared, Cause::Crashes, &counted.healed);
-    shared.metrics.missed_promotions.inc_by(counted.missed);
-    shared.metrics.discarded("rolled_back", counted.discarded);
+    shared.metrics.drain.missed_promotions.inc_by(counted.missed);
+    shared.metrics.tickets.discarded("rolled_back", counted.discarded);
     Ok(report)
 }
 

@@ -21,7 +21,8 @@ use crate::db::{self, Begin, Tx};
 pub(super) struct Report {
     /// Whether nothing was left for a pass to look at: the service's lock was held, or not needed.
     pub locked: bool,
-    pub published: u64,
+    /// Types and lags in seconds of what was stamped.
+    published: Vec<(String, Option<f64>)>,
     pub given_back: u64,
     pub promoted: u64,
     /// Rows that need not wait for a queue any more.
@@ -68,11 +69,13 @@ pub(super) async fn run(shared: &Shared, batch: &[Done], order: &Order) -> Resul
         }
     })
     .await?;
-    shared.metrics.published.inc_by(report.published);
-    shared.metrics.given_back.inc_by(report.given_back);
+    for (event_type, lag) in &report.published {
+        shared.metrics.drain.published(event_type, *lag);
+    }
+    shared.metrics.drain.given_back.inc_by(report.given_back);
     parking::announce(shared, Cause::Unsendable, &report.parked);
     if order.first {
-        shared.metrics.stale_stamps.inc_by(report.stale);
+        shared.metrics.drain.stale_stamps.inc_by(report.stale);
     }
     Ok(report)
 }
@@ -93,14 +96,17 @@ async fn work(
     let stamps = Rows::of(batch, |end| *end == End::Published);
     if !stamps.ids.is_empty() {
         let stamped = sql::stamp(tx.conn(), &stamps.ids, &stamps.generations, locked).await?;
-        report.published = stamped.len() as u64;
         let types: BTreeSet<String> = stamped.iter().filter_map(|row| row.waiting.clone()).collect();
-        let stamped = stamped.into_iter().map(|row| sql::Ended { id: row.id, key: row.key }).collect();
+        let mut ended = Vec::with_capacity(stamped.len());
+        for row in stamped {
+            report.published.push((row.event_type, row.lag));
+            ended.push(sql::Ended { id: row.id, key: row.key });
+        }
         if !types.is_empty() {
             let types: Vec<String> = types.into_iter().collect();
             report.released = sql::release(tx.conn(), &types, RELEASED_PER_TYPE).await?;
         }
-        stamps.account(tx, stamped, None, &mut report, &mut keys).await?;
+        stamps.account(tx, ended, None, &mut report, &mut keys).await?;
     }
     let (failed, failures) = failures(shared, batch);
     if !failed.ids.is_empty() {

@@ -158,7 +158,7 @@ impl Desk {
     /// See [`Refused`].
     pub async fn discard(&self, ids: &[Uuid]) -> Result<Answer, Refused> {
         let answer = self.act(Verb::Discard, ids).await?;
-        self.metrics.discarded("discarded_by_admin", answer.acted.len() as u64);
+        self.metrics.tickets.discarded("discarded_by_admin", answer.acted.len() as u64);
         Ok(answer)
     }
 

@@ -23,4 +23,6 @@ SET published_at = greatest(now(), o.created_at),
 FROM confirmed LEFT JOIN waiting ON waiting.event_type = confirmed.event_type
 WHERE o.id = confirmed.id AND o.claim_generation = confirmed.claim_generation
   AND num_nonnulls(o.published_at) = 0
-RETURNING o.id, o.ordering_key AS key, waiting.event_type AS waiting
+RETURNING o.id, o.ordering_key AS key, waiting.event_type AS waiting, o.event_type,
+          -- How long after its commit was seen. Hand-written SQL may say 'infinity'; one row must not fail a batch.
+          CASE WHEN isfinite(o.resolved_at) THEN extract(epoch FROM now() - o.resolved_at)::float8 END AS lag

@@ -38,8 +38,12 @@ pub(in crate::outbox) async fn work_waits(
     tickets: i64,
 ) -> Result<Waiting, db::Error> {
     let waiting: Waiting =
-        sqlx::query_as(WORK_WAITS).bind(lease_seconds).bind(tickets).fetch_one(conn).await?;
-    if waiting.standby { Err(db::Error::standby()) } else { Ok(waiting) }
+        sqlx::query_as(WORK_WAITS).bind(lease_seconds).bind(tickets).fetch_one(&mut *conn).await?;
+    if waiting.standby {
+        return Err(db::Error::standby());
+    }
+    conn.beat();
+    Ok(waiting)
 }
 
 /// [`try_drain_lock`] as a question that can be sent along with the BEGIN.

@@ -1,10 +1,12 @@
 //! All SQL that names `holdfast.event_outbox` for staging, resolving and draining. One function a file of `queries/`.
 
+mod depth;
 mod drain;
 mod outcomes;
 mod staging;
 mod verdicts;
 
+pub(super) use depth::*;
 pub(super) use drain::*;
 pub(super) use outcomes::*;
 pub(super) use staging::*;
@@ -52,6 +54,7 @@ queries! {
     SKIPPED = "skipped",
     ABSOLVE = "absolve",
     STRANDED = "stranded",
+    DEPTH = "depth",
 }
 
 /// Advisory lock of the drain, in the two-int form: our class, one key. Nonces use the bigint form.

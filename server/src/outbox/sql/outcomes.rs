@@ -47,6 +47,9 @@ pub(in crate::outbox) struct Stamped {
     pub key: Option<String>,
     /// Its type, if others of it wait because no queue took them.
     pub waiting: Option<String>,
+    pub event_type: String,
+    /// Seconds since its commit was seen; absent where hand-written SQL has put in no time of this world.
+    pub lag: Option<f64>,
 }
 
 /// Rows of these types need not wait for a queue any more, at most `most` a type; tells how many.

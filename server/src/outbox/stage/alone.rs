@@ -36,7 +36,7 @@ pub(super) async fn stage(
     for _ in 0..ROUNDS {
         match db::within(options.limit, round(pool, options, request)).await {
             Ok(Round::Done { outcomes, replaced }) => {
-                metrics.discarded("rolled_back", replaced);
+                metrics.tickets.discarded("rolled_back", replaced);
                 return Ok(outcomes);
             }
             Ok(Round::Refused(refused)) => return Err(refused),

@@ -3,7 +3,7 @@
 //! whatever arrived while the last one ran. What a group cannot take is done again alone, so that one bad request never
 //! fails its neighbours. A group holds one kind: bound to tickets, or to nothing; they do not commit alike.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use tokio::sync::{Semaphore, mpsc};
@@ -131,8 +131,8 @@ impl Shared {
             match db::within(self.options.limit, self.try_group(&group)).await {
                 Ok(Group::Staged) => {
                     for request in group {
-                        self.metrics.staged("staged", request.events.len() as u64);
                         let outcomes = vec![Outcome::Staged; request.events.len()];
+                        count(&self.metrics, &request, &outcomes);
                         request.answer(Ok(outcomes));
                     }
                     return;
@@ -149,7 +149,7 @@ impl Shared {
                 }
                 Err(error) => {
                     for request in group {
-                        self.metrics.refused("database");
+                        self.metrics.stage.refused("database");
                         request.answer(Err(Refused::Database(error.clone())));
                     }
                     return;
@@ -163,13 +163,8 @@ impl Shared {
             let Ok(_permit) = self.alone.acquire().await else { return };
             let answer = alone::stage(&self.pool, &self.options, &self.metrics, &request).await;
             match &answer {
-                Ok(outcomes) => {
-                    for (outcome, label) in [(Outcome::Staged, "staged"), (Outcome::Duplicate, "duplicate")] {
-                        let n = outcomes.iter().filter(|o| **o == outcome).count();
-                        self.metrics.staged(label, n as u64);
-                    }
-                }
-                Err(refused) => self.metrics.refused(label(refused)),
+                Ok(outcomes) => count(&self.metrics, &request, outcomes),
+                Err(refused) => self.metrics.stage.refused(label(refused)),
             }
             request.answer(answer);
         });
@@ -226,6 +221,21 @@ fn worth_redoing(error: &db::Error) -> bool {
     let too_long = error.sqlstate.as_deref() == Some("57014");
     (too_long || matches!(error.kind, Kind::Contended | Kind::Refused | Kind::Other))
         && error.certainly_not_applied()
+}
+
+/// Counts what became of a request's events, by type and outcome.
+fn count(metrics: &ServiceMetrics, request: &Request, outcomes: &[Outcome]) {
+    let mut counts: HashMap<(&str, &'static str), u64> = HashMap::new();
+    for (event, outcome) in std::iter::zip(request.events.iter(), outcomes) {
+        let outcome = match outcome {
+            Outcome::Staged => "staged",
+            Outcome::Duplicate => "duplicate",
+        };
+        *counts.entry((&event.event_type, outcome)).or_default() += 1;
+    }
+    for ((event_type, outcome), events) in counts {
+        metrics.stage.staged(event_type, outcome, events);
+    }
 }
 
 fn label(refused: &Refused) -> &'static str {

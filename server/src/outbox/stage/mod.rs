@@ -13,14 +13,14 @@ mod rows;
 mod same_id;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use holdfast_proto::envelope::Valid;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use uuid::Uuid;
 
 use crate::db::{self, Begin, Pool};
-use crate::metrics::ServiceMetrics;
+use crate::metrics::{self, ServiceMetrics};
 
 pub use group::Worker;
 
@@ -129,6 +129,7 @@ pub struct Stager {
     bytes: Arc<Semaphore>,
     places: Arc<Semaphore>,
     max_bytes: usize,
+    metrics: metrics::Stage,
 }
 
 /// Permits are KiB: a semaphore counts to 2^29 at least on every platform.
@@ -143,6 +144,7 @@ impl Stager {
             bytes: Arc::new(Semaphore::new(options.max_bytes / PERMIT_BYTES)),
             places: Arc::new(Semaphore::new(options.max_waiting)),
             max_bytes: options.max_bytes,
+            metrics: metrics.stage.clone(),
         };
         (stager, Worker::new(pool, options, metrics, requests))
     }
@@ -152,17 +154,29 @@ impl Stager {
     /// # Errors
     /// See [`Refused`]. Dropping the returned future does not stop the work.
     pub async fn stage(&self, ticket: Option<i64>, events: Vec<Valid>, bytes: usize) -> Answer {
+        let begun = Instant::now();
+        let answer = self.handed_over(ticket, events, bytes).await;
+        self.metrics.answered(begun.elapsed());
+        answer
+    }
+
+    async fn handed_over(&self, ticket: Option<i64>, events: Vec<Valid>, bytes: usize) -> Answer {
         let permits = bytes.min(self.max_bytes).div_ceil(PERMIT_BYTES).max(1);
         let permits = u32::try_from(permits).unwrap_or(u32::MAX);
-        let place = self.places.clone().try_acquire_owned().map_err(|_| Refused::Overloaded)?;
-        let held = self.bytes.clone().try_acquire_many_owned(permits).map_err(|_| Refused::Overloaded)?;
+        let place = self.places.clone().try_acquire_owned().map_err(|_| self.overloaded())?;
+        let held = self.bytes.clone().try_acquire_many_owned(permits).map_err(|_| self.overloaded())?;
         let (answer, answered) = oneshot::channel();
         let request =
             Request { ticket, events: Arc::new(events), size: bytes, answer, _bytes: held, _place: place };
         self.queue.try_send(request).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => Refused::Overloaded,
+            mpsc::error::TrySendError::Full(_) => self.overloaded(),
             mpsc::error::TrySendError::Closed(_) => Refused::ShuttingDown,
         })?;
         answered.await.unwrap_or(Err(Refused::NoAnswer))
+    }
+
+    fn overloaded(&self) -> Refused {
+        self.metrics.refused("overloaded");
+        Refused::Overloaded
     }
 }

@@ -9,7 +9,7 @@ use http::Response;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
-use super::Failure;
+use crate::grpc::Failure;
 
 /// The message's beginning, as the codec writes it; the size that was announced follows, then the codec's limit.
 const OVERSIZE: &str = "Error, decoded message length too large";

@@ -1,4 +1,4 @@
-//! Who calls: every call but those of an open rule ([`rules`]) brings a bearer token, and whoever it names goes along with the
+//! Who calls: every call but those of an open rule ([`crate::grpc::rules`]) brings a bearer token, and whoever it names goes along with the
 //! request as a [`Caller`]. What the caller may do is decided where the service's name is known, by proof values.
 //!
 //! A path without a rule is answered like one that nobody serves, whatever serves it: a new RPC is shut until somebody has
@@ -17,7 +17,7 @@ use tracing::debug;
 use crate::auth::{Caller, Check, Verifier, bearer};
 use crate::grpc::Failure;
 use crate::grpc::rules::{self, Reflection, Rule};
-use crate::metrics::AuthMetrics;
+use crate::metrics;
 
 /// Who is let in.
 #[derive(Debug, Clone)]
@@ -33,12 +33,13 @@ pub enum Gate {
 pub struct Authentication {
     gate: Gate,
     reflection: Reflection,
-    metrics: AuthMetrics,
+    metrics: metrics::Auth,
 }
 
 impl Authentication {
     /// With this gate.
-    pub fn new(gate: Gate, reflection: Reflection, metrics: AuthMetrics) -> Self {
+    pub fn new(gate: Gate, reflection: Reflection, metrics: metrics::Auth) -> Self {
+        metrics.expect(&Check::ALL.map(Check::label));
         Self { gate, reflection, metrics }
     }
 
@@ -49,7 +50,7 @@ impl Authentication {
             return Ok(None);
         }
         let caller = self.identify(headers).map_err(|check| {
-            self.metrics.refused(check);
+            self.metrics.refused(check.label());
             // The caller is not told: it would be told to whoever guesses, too.
             debug!(%check, rpc.path = path, "a call without a valid token");
             Failure::Unauthenticated.into_status("")
