@@ -1,7 +1,8 @@
 //! What a call fails with: the server's `google.rpc` details as plain values.
 //!
-//! Guarantees: [`Error::is_certainly_not_applied`] is true only where the server said so for every attempt that was
-//! made; whatever is unclear (a lost connection, a deadline, a proxy's answer) counts as "may have been written".
+//! Guarantees: [`Error::is_certainly_not_applied`] is true only where for every attempt the server said so, did not let
+//! the caller in, or was never sent anything; whatever is unclear (a lost connection, a deadline, a proxy's answer) counts
+//! as "may have been written".
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -12,6 +13,9 @@ use holdfast_proto::envelope::{TooLarge, Violation};
 use holdfast_proto::v1::ErrorReason;
 use tonic::{Code, Status, TimeoutExpired};
 use tonic_types::StatusExt as _;
+
+use crate::connection::is_unconnected;
+use crate::token::TokenError;
 
 /// The metadata key of the server's `google.rpc.ErrorInfo` that says whether a write may have happened.
 const APPLIED: &str = "applied";
@@ -30,11 +34,29 @@ struct Inner {
     violations: Vec<Violation>,
     retry_after: Option<Duration>,
     lost_connection: bool,
+    unconnected: bool,
     status: Option<Status>,
 }
 
+impl Default for Inner {
+    fn default() -> Self {
+        Self {
+            code: Code::Unknown,
+            message: String::new(),
+            reason: None,
+            not_applied: false,
+            violations: Vec::new(),
+            retry_after: None,
+            lost_connection: false,
+            unconnected: false,
+            status: None,
+        }
+    }
+}
+
 impl Error {
-    /// The gRPC code. `DeadlineExceeded` where the call's own deadline passed, on whichever side that was noticed.
+    /// The gRPC code. `DeadlineExceeded` where the call's own deadline passed, on whichever side that was noticed;
+    /// `Unauthenticated` also where there was no access token to send ([`TokenError`] is then among the sources).
     #[must_use]
     pub fn code(&self) -> Code {
         self.0.code
@@ -60,13 +82,19 @@ impl Error {
         self.0.retry_after
     }
 
-    /// Whether this call surely wrote nothing. False does not mean that it wrote something: after a lost connection, a
-    /// deadline, or an answer that is not Holdfast's, nobody on this side knows. It covers all attempts of the call.
+    /// Whether this call surely wrote nothing: the server said so, or did not let the caller in, or there was no connection
+    /// or no token to send it with. False does not mean that it wrote something: after a lost connection, a deadline, or an
+    /// answer that is not Holdfast's, nobody on this side knows. It covers all attempts of the call.
     ///
     /// For a staged event either answer leaves the decision where it was: with your COMMIT or ROLLBACK.
     #[must_use]
     pub fn is_certainly_not_applied(&self) -> bool {
         self.0.not_applied
+    }
+
+    /// Whether there was no connection, so that nothing was sent.
+    pub(crate) fn is_unconnected(&self) -> bool {
+        self.0.unconnected
     }
 
     /// Whether the call ended on this side because the connection broke or could not be made.
@@ -85,12 +113,7 @@ impl Error {
         Self(Box::new(Inner {
             code: Code::DeadlineExceeded,
             message: "the call's deadline passed without an answer".to_owned(),
-            reason: None,
-            not_applied: false,
-            violations: Vec::new(),
-            retry_after: None,
-            lost_connection: false,
-            status: None,
+            ..Inner::default()
         }))
     }
 
@@ -101,10 +124,7 @@ impl Error {
             message: too_large.to_string(),
             reason: Some(ErrorReason::TooLarge),
             not_applied: true,
-            violations: Vec::new(),
-            retry_after: None,
-            lost_connection: false,
-            status: None,
+            ..Inner::default()
         }))
     }
 }
@@ -113,21 +133,32 @@ impl From<Status> for Error {
     fn from(status: Status) -> Self {
         let timed_out = causes(&status).any(|cause| cause.is::<TimeoutExpired>());
         let info = status.get_details_error_info().filter(|info| info.domain == ERROR_DOMAIN);
+        let said_no =
+            info.as_ref().is_some_and(|info| info.metadata.get(APPLIED).is_some_and(|no| no == "no"));
+        let token = causes(&status).find_map(|cause| cause.downcast_ref::<TokenError>());
+        let unconnected = status.source().is_some_and(is_unconnected);
+        let code = match (timed_out, token) {
+            (true, _) => Code::DeadlineExceeded,
+            (false, Some(_)) => Code::Unauthenticated,
+            (false, None) => status.code(),
+        };
         let violations = status.get_details_bad_request().map(|bad| bad.field_violations).unwrap_or_default();
         Self(Box::new(Inner {
-            code: if timed_out { Code::DeadlineExceeded } else { status.code() },
-            message: status.message().to_owned(),
+            code,
+            message: token.map_or_else(|| status.message().to_owned(), ToString::to_string),
             reason: info
                 .as_ref()
                 .map(|info| ErrorReason::from_reason(&info.reason).unwrap_or(ErrorReason::Unspecified)),
-            not_applied: info.is_some_and(|info| info.metadata.get(APPLIED).is_some_and(|no| no == "no")),
+            // Who is not let in does nothing.
+            not_applied: said_no || unconnected || code == Code::Unauthenticated,
             violations: violations
                 .into_iter()
                 .map(|violation| Violation { field: violation.field, description: violation.description })
                 .collect(),
             retry_after: status.get_details_retry_info().and_then(|info| info.retry_delay),
             // A status that came over the wire has no source; one that was made of a transport's error has it.
-            lost_connection: !timed_out && status.source().is_some(),
+            lost_connection: !timed_out && token.is_none() && status.source().is_some(),
+            unconnected,
             status: Some(status),
         }))
     }
@@ -230,6 +261,19 @@ mod tests {
         for error in unclear {
             assert!(!error.is_certainly_not_applied(), "{error:?}");
         }
+    }
+
+    #[test]
+    fn a_call_that_was_never_sent_is_certain_and_says_why() {
+        let unconnected = Error::from(Status::from_error(Box::new(tonic::ConnectError("refused".into()))));
+        assert_eq!(unconnected.code(), Code::Unavailable);
+        assert!(unconnected.is_certainly_not_applied() && unconnected.is_unconnected());
+        let tokenless = Error::from(Status::from_error(Box::new(TokenError::Empty)));
+        assert_eq!(tokenless.code(), Code::Unauthenticated);
+        assert!(tokenless.is_certainly_not_applied() && !tokenless.is_lost_connection());
+        assert_eq!(tokenless.to_string(), "Unauthenticated: the access token is empty");
+        let stranger = Error::from(Status::unauthenticated("a proxy"));
+        assert!(stranger.is_certainly_not_applied());
     }
 
     #[test]

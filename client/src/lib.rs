@@ -1,13 +1,22 @@
 //! Holdfast's client library for Rust services: events that are delivered if, and only if, your own transaction commits.
-#![doc = include_str!("../README.md")]
+#![cfg_attr(feature = "sqlx", doc = include_str!("../README.md"))]
 //!
-//! Here: the generated contract ([`v1`]), the rules an event must obey ([`envelope`]), staging ([`outbox`]) and what a
-//! call fails with ([`Error`]). Not yet here: TLS and access tokens; build a [`tonic::transport::Channel`] of your own
-//! for those and hand it to [`outbox::Outbox::with_channel`]. Design: sections 2 and 3.
+//! Here: the connection ([`Holdfast`]) with its TLS settings and access tokens ([`token`]); staging ([`outbox`]); the
+//! generated contract ([`v1`]), for which [`Holdfast::transport`] makes clients; the rules an event must obey
+//! ([`envelope`]); which RPC may be sent again ([`rpc`]); and what a call fails with ([`Error`]).
+//!
+//! Feature `sqlx` (default): what runs in the caller's own transaction. Without it the library knows no database driver.
+//! Design: sections 1, 2, 3 and 12.
+#![deny(missing_docs)]
 
+mod call;
+mod connection;
 mod error;
 pub mod outbox;
+pub mod rpc;
+pub mod token;
 
+pub use connection::{BuildError, Builder, Holdfast, Transport};
 pub use error::Error;
 pub use holdfast_proto::{envelope, v1};
 pub use tonic::Code;

@@ -32,6 +32,7 @@ use crate::admin_http;
 use crate::audit::Audit;
 use crate::auth::{Expectations, KeyFiles, Report, Verifier};
 use crate::broker::{AmqpPublisher, Link, LinkOptions};
+use crate::check::connections;
 use crate::config::{Auth, Config, Secret, Service, Tls, Unroutable, Wake};
 use crate::db::{self, Pool};
 use crate::grpc::{
@@ -166,6 +167,11 @@ pub async fn start(config: Config) -> anyhow::Result<Running> {
         },
     };
     let own = wiring.service(envelope::BUILT_IN_SERVICE, place, own, &stop, &tasks)?;
+    let mut counted: HashMap<String, Pool> =
+        handles.iter().map(|(name, handle)| (format!("services.{name}"), handle.pool.clone())).collect();
+    counted.insert("control".to_owned(), own.pool.clone());
+    let counting = connections::watch(config.demands(), config.replicas, counted, stop.front.clone());
+    tasks.spawn(&tasks.drains, "arithmetic of connections", counting);
     let facts = Facts {
         listener: Arc::new(AtomicBool::new(false)),
         stopping: stop.front.clone(),

@@ -6,6 +6,7 @@ pub mod audit;
 pub mod auth;
 pub mod backoff;
 pub mod broker;
+pub mod check;
 pub mod commands;
 pub mod config;
 pub mod db;

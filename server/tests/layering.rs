@@ -11,6 +11,7 @@ const LEVELS: &[(&str, u32)] = &[
     ("main", 60),
     ("commands", 50),
     ("app", 49),
+    ("check", 47),
     ("demo", 46),
     ("dev", 45),
     ("config", 41),

@@ -56,7 +56,7 @@ pub(super) async fn run() {
     config.service("orders", &database.url()).set("services.orders", "max_connections", "8");
     let server = ServerInProcess::start(&config).await;
     connected(&server).await;
-    let outbox = Outbox::connect(format!("http://{}", server.address()), "orders").unwrap();
+    let outbox = holdfast_tests::client::outbox(server.address(), "orders");
     let holdfast = Writer { pool: pool(&database).await, outbox: Some(outbox), times: times.clone() };
 
     let other = Database::fresh(postgres.at, Kind::Service).await;
@@ -146,7 +146,7 @@ impl Writer {
             Some(outbox) => {
                 let event = event("order.placed").id(id).json_text(data()).build();
                 let staged = outbox.stage_in_tx(&mut tx, [event]).await.unwrap();
-                outbox.commit_and_confirm(tx, &staged).await.unwrap();
+                outbox.commit_and_confirm(tx, [&staged]).await.unwrap();
             }
             None => {
                 let row = sqlx::query("INSERT INTO relay (id, body) VALUES ($1, $2)").bind(id).bind(data());

@@ -37,7 +37,7 @@ pub(super) async fn run() {
     let mut config = ServerConfig::new(&control.url(), "amqp://guest:guest@127.0.0.1:1/%2f");
     config.service("orders", &database.url()).set("services.orders", "max_connections", "8");
     let server = ServerInProcess::start(&config).await;
-    let outbox = Outbox::connect(format!("http://{}", server.address()), "orders").unwrap();
+    let outbox = holdfast_tests::client::outbox(server.address(), "orders");
 
     for callers in [1, 8, 32] {
         let mut ratios: [Figures; 4] = Default::default();

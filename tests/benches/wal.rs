@@ -102,7 +102,7 @@ fn published(server: &ServerInProcess) -> f64 {
 async fn whole_way(database: &Database, config: &ServerConfig, events: usize) -> f64 {
     let server = ServerInProcess::start(config).await;
     connected(&server).await;
-    let outbox = Outbox::connect(format!("http://{}", server.address()), "orders").unwrap();
+    let outbox = holdfast_tests::client::outbox(server.address(), "orders");
     let mut costs = Vec::new();
     for outbox in [None, Some(outbox)] {
         let before: f64 = database.one(POSITION).await;

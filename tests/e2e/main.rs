@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets something unexpected fails")]
 
 mod auth;
+mod commands;
 mod drain;
 mod hands_on;
 mod harness;

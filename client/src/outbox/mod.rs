@@ -8,11 +8,15 @@
 //! Guarantees: an event that was staged is delivered if, and only if, the transaction commits; a call ends within its
 //! deadline, retries included; a retry is the same request. Does not: decide anything by time, or commit for the caller
 //! before it asks. Staging keeps the caller's transaction (and its locks) open for the length of a call: do it last.
-//! [`publish_in_tx`] is the way without the server, [`Outbox::stage_now`] the one without a transaction. Design: section 3.
+//! `publish_in_tx` is the way without the server, [`Outbox::stage_now`] the one without a transaction. The parts that run in
+//! that transaction need the feature `sqlx`; without it take the ticket with your own driver and use [`Outbox::stage`].
+//! Design: section 3.
 
 mod event;
+#[cfg(feature = "sqlx")]
 mod publish;
-mod retry;
+mod ticket;
+#[cfg(feature = "sqlx")]
 mod tx;
 
 use std::time::Duration;
@@ -20,137 +24,76 @@ use std::time::Duration;
 use holdfast_proto::envelope::{self, MAX_REQUEST_BYTES, TooLarge};
 use holdfast_proto::v1;
 use holdfast_proto::v1::outbox_service_client::OutboxServiceClient;
-use sqlx::{PgConnection, Postgres, Transaction};
-use tokio::time::Instant;
-use tonic::transport::{Channel, Endpoint};
-use tonic::{Response, Status};
+use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
 use crate::Error;
+use crate::call::call;
+use crate::connection::{Deadlines, Transport};
+use crate::rpc::{self, Rpc};
 
 pub use event::{EventBuilder, event};
+#[cfg(feature = "sqlx")]
 pub use publish::{PublishError, publish_in_tx};
-pub use tx::{Ticket, TicketError, ticket};
+pub use ticket::Ticket;
+#[cfg(feature = "sqlx")]
+pub use tx::{StageError, TicketError, ticket};
 
-/// A call's time, retries included: the caller's locks are held meanwhile. The server itself gives up on a database
-/// after 20 s.
-const DEADLINE: Duration = Duration::from_secs(10);
-
-/// A hint that takes longer is worth nothing: the server looks by itself.
-const HINT_DEADLINE: Duration = Duration::from_secs(2);
-
-/// Several attempts fit into [`DEADLINE`].
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// A peer that vanished is noticed after both together, before [`DEADLINE`]; else a call would wait for TCP to give up.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
-const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// Far enough away to be "never", and no overflow.
-const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
-
-/// A service's way to its outbox through the server. Cheap to clone; the clones share one connection, which is made when
-/// it is needed and again after it broke.
+/// A service's way to its outbox through the server; [`crate::Holdfast::outbox`] makes one. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Outbox {
     service: String,
-    client: OutboxServiceClient<Channel>,
-    deadline: Duration,
+    transport: Transport,
+    client: OutboxServiceClient<Transport>,
+    deadlines: Deadlines,
 }
 
-/// Why there is no [`Outbox`].
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConnectError {
-    /// The service's name breaks the rules of `[a-z][a-z0-9-]{0,62}`, or is reserved.
-    #[error("service {0}")]
-    Service(&'static str),
-    /// The address does not begin with `http://`. TLS needs a channel of the caller's own: [`Outbox::with_channel`].
-    #[error("the address must be http://host:port")]
-    Scheme,
-    /// The address is none.
-    #[error("the address cannot be used: {0}")]
-    Address(#[from] tonic::transport::Error),
+/// A service's name that cannot be right.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("service {name:?} {problem}")]
+pub struct ServiceNameError {
+    name: String,
+    problem: &'static str,
+}
+
+impl ServiceNameError {
+    /// The name as it was given.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
 }
 
 /// What was staged, and for which transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Staged {
-    /// The ticket that the events are bound to.
+    /// The ticket that the events are bound to. More events of the same transaction may be staged under it, with
+    /// [`Outbox::stage`] and without another round trip to the database.
     pub ticket: Ticket,
     /// One entry for each event, in their order: its id, and whether it was written now or was there already.
     pub events: Vec<v1::StagedEvent>,
 }
 
-/// Why [`Outbox::stage_in_tx`] failed. Roll the transaction back: whatever was written goes with it.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StageError {
-    /// No ticket could be taken; the server was not called.
-    #[error(transparent)]
-    Ticket(#[from] TicketError),
-    /// The server refused, or could not be reached.
-    #[error(transparent)]
-    Call(#[from] Error),
-}
-
-impl StageError {
-    /// Whether surely nothing was staged. See [`Error::is_certainly_not_applied`].
-    #[must_use]
-    pub fn is_certainly_not_applied(&self) -> bool {
-        match self {
-            Self::Ticket(_) => true,
-            Self::Call(error) => error.is_certainly_not_applied(),
-        }
-    }
-}
-
 impl Outbox {
-    /// An outbox for `service` (its name in the server's configuration) at `address`, such as `http://localhost:50551`.
-    ///
-    /// Connects at the first call, not here, so a service starts while Holdfast is away. Dead connections are noticed
-    /// within 8 s. Must be called inside a tokio runtime.
-    ///
-    /// # Errors
-    /// [`ConnectError`]: the service's name or the address cannot be right.
-    ///
-    /// ```no_run
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let outbox = holdfast_client::outbox::Outbox::connect("http://localhost:50551", "orders")?;
-    /// # Ok(()) }
-    /// ```
-    pub fn connect(address: impl Into<String>, service: impl Into<String>) -> Result<Self, ConnectError> {
-        let endpoint = Endpoint::from_shared(address.into())?;
-        if endpoint.uri().scheme_str() != Some("http") {
-            return Err(ConnectError::Scheme);
+    pub(crate) fn new(
+        transport: Transport,
+        deadlines: Deadlines,
+        service: String,
+    ) -> Result<Self, ServiceNameError> {
+        if let Some(problem) = envelope::service_name_problem(&service) {
+            return Err(ServiceNameError { name: service, problem });
         }
-        let endpoint = endpoint
-            .user_agent(concat!("holdfast-client/", env!("CARGO_PKG_VERSION")))?
-            .connect_timeout(CONNECT_TIMEOUT)
-            .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
-            .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
-            .keep_alive_while_idle(true);
-        let service = service.into();
-        match envelope::service_name_problem(&service) {
-            Some(problem) => Err(ConnectError::Service(problem)),
-            None => Ok(Self::with_channel(endpoint.connect_lazy(), service)),
-        }
-    }
-
-    /// An outbox for `service` over a channel of the caller's own: TLS, several replicas, other time-outs. The name is
-    /// judged by the server.
-    #[must_use]
-    pub fn with_channel(channel: Channel, service: impl Into<String>) -> Self {
-        let client = OutboxServiceClient::new(channel)
+        let client = OutboxServiceClient::new(transport.clone())
             .max_encoding_message_size(MAX_REQUEST_BYTES)
             .max_decoding_message_size(MAX_REQUEST_BYTES);
-        Self { service: service.into(), client, deadline: DEADLINE }
+        Ok(Self { service, transport, client, deadlines })
     }
 
-    /// Sets the time that one call may take, retries and their waits included. Default: 10 s.
+    /// Sets the time that one call of this handle may take, retries and their waits included. Default: the connection's
+    /// ([`crate::Builder::deadline`]).
     #[must_use]
     pub fn with_deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
+        self.deadlines.call = deadline;
         self
     }
 
@@ -160,36 +103,8 @@ impl Outbox {
         &self.service
     }
 
-    /// Takes a ticket in the transaction that is open on `conn` and stages `events` for it: 1 to 1,000 events, all of
-    /// them or none, in this order.
-    ///
-    /// They are delivered if, and only if, that transaction commits. The server's answer means that they are in the
-    /// database. Sent again by itself as [`Self::stage`] does.
-    ///
-    /// # Errors
-    /// [`StageError`]. Roll back then. Dropping the future is no error, but leaves open whether the events were staged;
-    /// here, too, COMMIT or ROLLBACK decides.
-    ///
-    /// ```no_run
-    /// use holdfast_client::outbox::{Outbox, event};
-    ///
-    /// # async fn example(pool: sqlx::PgPool, outbox: Outbox) -> Result<(), Box<dyn std::error::Error>> {
-    /// let mut tx = pool.begin().await?;
-    /// let staged = outbox.stage_in_tx(&mut tx, [event("order.placed").subject("o-1")]).await?;
-    /// outbox.commit_and_confirm(tx, &staged).await?;
-    /// # Ok(()) }
-    /// ```
-    pub async fn stage_in_tx<E: Into<v1::Event>>(
-        &self,
-        conn: &mut PgConnection,
-        events: impl IntoIterator<Item = E>,
-    ) -> Result<Staged, StageError> {
-        let events: Vec<v1::Event> = events.into_iter().map(Into::into).collect();
-        let ticket = ticket(conn).await?;
-        Ok(self.stage(ticket, events).await?)
-    }
-
-    /// Stages `events` for a ticket that the caller holds, whose transaction must be open.
+    /// Stages `events` for a ticket that the caller holds, whose transaction must be open: 1 to 1,000 events, all of them
+    /// or none, in this order.
     ///
     /// An event without an id gets a version 7 one before anything is sent. UNAVAILABLE, ABORTED with a `RetryInfo` and
     /// lost connections are sent again, at most 5 attempts in all, with jittered waits of at least what the server asked
@@ -199,23 +114,36 @@ impl Outbox {
     /// # Errors
     /// [`Error`], with the reasons of `StageInTx` in the contract. A request over 8 MiB is not sent
     /// (`ResourceExhausted`, `TooLarge`).
+    ///
+    /// ```no_run
+    /// use holdfast_client::outbox::{Outbox, Ticket, event};
+    ///
+    /// // `ticket`: what `SELECT holdfast.stage_ticket()` returned in the open transaction, over any driver.
+    /// # async fn example(outbox: Outbox, ticket: i64) -> Result<(), holdfast_client::Error> {
+    /// let staged = outbox.stage(Ticket::from(ticket), [event("order.placed").subject("o-1")]).await?;
+    /// // … COMMIT, and then, if the events are in a hurry:
+    /// outbox.confirm_staged(staged.ticket).await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn stage<E: Into<v1::Event>>(
         &self,
         ticket: Ticket,
         events: impl IntoIterator<Item = E>,
     ) -> Result<Staged, Error> {
-        let events = with_ids(events);
+        let service = self.service.clone();
         let request =
-            v1::StageInTxRequest { service: self.service.clone(), ticket: ticket.get(), events, hold: None };
+            v1::StageInTxRequest { service, ticket: ticket.get(), events: with_ids(events), hold: None };
         let answer = self
-            .repeat(&request, |mut client, request| async move { client.stage_in_tx(request).await })
+            .write(rpc::STAGE_IN_TX, &request, |mut client, request| async move {
+                client.stage_in_tx(request).await
+            })
             .await?;
         Ok(Staged { ticket, events: answer.events })
     }
 
     /// Stages `events` bound to **no** transaction: 1 to 1,000 of them, all or none, in this order. They are delivered
     /// from then on, whatever becomes of the caller and of any transaction of its own; if a commit of the caller's must
-    /// decide, use [`Self::stage_in_tx`].
+    /// decide, use `stage_in_tx`.
     ///
     /// Answers one entry for each event, in their order: its id, and whether it was written now or was there already.
     /// The answer means that the events are committed and flushed. Sent again by itself as [`Self::stage`] does.
@@ -236,17 +164,67 @@ impl Outbox {
         events: impl IntoIterator<Item = E>,
     ) -> Result<Vec<v1::StagedEvent>, Error> {
         let request = v1::StageNowRequest { service: self.service.clone(), events: with_ids(events) };
-        let answer = self
-            .repeat(&request, |mut client, request| async move { client.stage_now(request).await })
+        let answer =
+            self.write(rpc::STAGE_NOW, &request, |mut client, request| async move {
+                client.stage_now(request).await
+            })
             .await?;
         Ok(answer.events)
     }
 
-    /// Calls until it is answered, for as long and as often as a stage may be sent again.
-    async fn repeat<M, A, F>(
+    /// Says that the transaction of `ticket` has ended, so that its events go out now and not at the server's next look.
+    ///
+    /// A hint: it carries no outcome and is never believed, the database is asked. Tried for at most 2 s
+    /// ([`crate::Builder::hint_deadline`]).
+    ///
+    /// # Errors
+    /// [`Error`], and none has any effect on the events: it may be ignored.
+    ///
+    /// ```no_run
+    /// # use holdfast_client::outbox::{Outbox, Staged};
+    /// # async fn example(outbox: Outbox, staged: Staged) {
+    /// // After a COMMIT of your own; commit_and_confirm does both.
+    /// if let Err(error) = outbox.confirm_staged(staged.ticket).await {
+    ///     eprintln!("the events go out a moment later: {error}");
+    /// }
+    /// # }
+    /// ```
+    pub async fn confirm_staged(&self, ticket: Ticket) -> Result<(), Error> {
+        let request = v1::ConfirmStagedRequest { service: self.service.clone(), ticket: ticket.get() };
+        let within = self.deadlines.hint.min(self.deadlines.call);
+        let send = self.send(|mut client, request| async move { client.confirm_staged(request).await });
+        call(&self.transport, rpc::CONFIRM_STAGED, within, &request, send).await.map(|_| ())
+    }
+
+    /// Where the event is: its state, what it waits for, and its history. Sent again by itself as [`Self::stage`] does.
+    ///
+    /// # Errors
+    /// [`Error`]; `NotFound` with `EventNotFound` for an event that was never staged here, was rolled back, discarded or
+    /// pruned.
+    ///
+    /// ```no_run
+    /// use holdfast_client::{Error, outbox::Outbox, v1::ErrorReason};
+    ///
+    /// # async fn example(outbox: Outbox, id: uuid::Uuid) -> Result<(), Error> {
+    /// match outbox.get_event(id).await {
+    ///     Ok(event) => println!("{}: {}", event.state().as_str_name(), event.why),
+    ///     Err(error) if error.reason() == Some(ErrorReason::EventNotFound) => println!("not there"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn get_event(&self, id: Uuid) -> Result<v1::GetEventResponse, Error> {
+        let request = v1::GetEventRequest { service: self.service.clone(), id: id.to_string() };
+        let send = self.send(|mut client, request| async move { client.get_event(request).await });
+        call(&self.transport, rpc::GET_EVENT, self.deadlines.call, &request, send).await
+    }
+
+    /// A call that writes: not sent if the server would refuse it for its size.
+    async fn write<M, A, F>(
         &self,
+        rpc: Rpc,
         request: &M,
-        call: impl Fn(OutboxServiceClient<Channel>, tonic::Request<M>) -> F,
+        send: impl Fn(OutboxServiceClient<Transport>, Request<M>) -> F,
     ) -> Result<A, Error>
     where
         M: prost::Message + Clone,
@@ -257,78 +235,15 @@ impl Outbox {
             let limit = MAX_REQUEST_BYTES;
             return Err(Error::too_large(&TooLarge { field: "request".to_owned(), actual, limit }));
         }
-        let deadline = at(self.deadline);
-        let mut all_certain = true;
-        let mut failures = 0;
-        loop {
-            let call = call(self.client.clone(), message(request.clone(), deadline));
-            let error = match until(deadline, call).await {
-                Ok(answer) => return Ok(answer),
-                Err(error) => error,
-            };
-            failures += 1;
-            all_certain &= error.is_certainly_not_applied();
-            match retry::wait(&error, failures, remaining(deadline), rand::random()) {
-                Some(wait) => tokio::time::sleep(wait).await,
-                None if all_certain => return Err(error),
-                None => return Err(error.after_an_unclear_attempt()),
-            }
-        }
+        call(&self.transport, rpc, self.deadlines.call, request, self.send(send)).await
     }
 
-    /// Says that the transaction of `ticket` has ended, so that its events go out now and not at the server's next look.
-    ///
-    /// A hint: it carries no outcome and is never believed, the database is asked. Not sent again by itself.
-    ///
-    /// # Errors
-    /// [`Error`], and none has any effect on the events: it may be ignored.
-    pub async fn confirm_staged(&self, ticket: Ticket) -> Result<(), Error> {
-        self.confirm(ticket, self.deadline).await
-    }
-
-    /// Commits `tx`, then sends the hint of [`Self::confirm_staged`] from a task of its own, which ends within 2 s. The
-    /// caller does not wait for it, and its failure is never an error: the server finds out by itself.
-    ///
-    /// For a transaction that staged several times, send the hint for the other tickets with [`Self::confirm_staged`],
-    /// or leave them to the server.
-    ///
-    /// # Errors
-    /// The commit's own. As ever with a commit, a lost connection leaves its outcome open: the events are delivered
-    /// exactly if it went through. The hint is sent all the same.
-    ///
-    /// PostgreSQL answers the COMMIT of a transaction in which a statement has failed with a rollback and no error, and
-    /// the driver reports Ok. Do not commit after an error.
-    pub async fn commit_and_confirm(
+    /// Gives each attempt a client of its own.
+    fn send<M, F>(
         &self,
-        tx: Transaction<'_, Postgres>,
-        staged: &Staged,
-    ) -> Result<(), sqlx::Error> {
-        let committed = tx.commit().await;
-        let (outbox, ticket) = (self.clone(), staged.ticket);
-        tokio::spawn(async move {
-            // A lost hint costs the events a moment, nothing else.
-            let _ = outbox.confirm(ticket, HINT_DEADLINE).await;
-        });
-        committed
-    }
-
-    /// Where the event is: its state, what it waits for, and its history. Not sent again by itself.
-    ///
-    /// # Errors
-    /// [`Error`]; `NotFound` with `EventNotFound` for an event that was never staged here, was rolled back, discarded or
-    /// pruned.
-    pub async fn get_event(&self, id: Uuid) -> Result<v1::GetEventResponse, Error> {
-        let deadline = at(self.deadline);
-        let request = v1::GetEventRequest { service: self.service.clone(), id: id.to_string() };
-        let mut client = self.client.clone();
-        until(deadline, client.get_event(message(request, deadline))).await
-    }
-
-    async fn confirm(&self, ticket: Ticket, within: Duration) -> Result<(), Error> {
-        let deadline = at(within);
-        let request = v1::ConfirmStagedRequest { service: self.service.clone(), ticket: ticket.get() };
-        let mut client = self.client.clone();
-        until(deadline, client.confirm_staged(message(request, deadline))).await.map(|_| ())
+        send: impl Fn(OutboxServiceClient<Transport>, Request<M>) -> F,
+    ) -> impl Fn(Request<M>) -> F {
+        move |request| send(self.client.clone(), request)
     }
 }
 
@@ -339,34 +254,4 @@ fn with_ids<E: Into<v1::Event>>(events: impl IntoIterator<Item = E>) -> Vec<v1::
         event.id = Uuid::now_v7().to_string();
     }
     events
-}
-
-fn at(within: Duration) -> Instant {
-    Instant::now() + within.min(FOR_EVER)
-}
-
-fn remaining(deadline: Instant) -> Duration {
-    deadline.saturating_duration_since(Instant::now())
-}
-
-/// A request that tells the server what time is left, so that nobody works for a caller that is gone.
-fn message<T>(message: T, deadline: Instant) -> tonic::Request<T> {
-    let mut request = tonic::Request::new(message);
-    request.set_timeout(remaining(deadline));
-    request
-}
-
-async fn until<T>(
-    deadline: Instant,
-    call: impl Future<Output = Result<Response<T>, Status>>,
-) -> Result<T, Error> {
-    match tokio::time::timeout_at(deadline, call).await {
-        Ok(Ok(answer)) => Ok(answer.into_inner()),
-        // The server keeps the same deadline and may be the first to notice; it then answers CANCELLED.
-        Ok(Err(status)) if status.code() == tonic::Code::Cancelled && remaining(deadline).is_zero() => {
-            Err(Error::deadline_exceeded())
-        }
-        Ok(Err(status)) => Err(status.into()),
-        Err(_) => Err(Error::deadline_exceeded()),
-    }
 }

@@ -1,10 +1,15 @@
-//! What the caller's own transaction is asked: whether it is open, and for a ticket.
+//! What happens in the caller's own transaction: it is asked whether it is open, and for a ticket; events are staged for
+//! it; it is committed.
 //!
 //! Guarantees: outside of a transaction nothing is written and the answer is an error. Design: section 3.
 
-use std::fmt;
+use std::borrow::Borrow;
 
-use sqlx::{Connection as _, PgConnection};
+use holdfast_proto::v1;
+use sqlx::{Connection as _, PgConnection, Postgres, Transaction};
+
+use super::{Outbox, Staged, Ticket};
+use crate::Error;
 
 const STAGE_TICKET: &str = include_str!("queries/stage_ticket.sql");
 const ASSIGN_XID: &str = include_str!("queries/assign_xid.sql");
@@ -12,40 +17,6 @@ const HAS_XID: &str = include_str!("queries/has_xid.sql");
 
 /// `read_only_sql_transaction`.
 const READ_ONLY: &str = "25006";
-
-/// The name of one open transaction, or of the savepoint it was taken in: a random 64-bit number of either sign.
-///
-/// [`ticket`] takes one. It names nothing once its transaction is over, and nothing in another database.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Ticket(i64);
-
-impl Ticket {
-    /// The number, as `StageInTxRequest.ticket` carries it.
-    #[must_use]
-    pub fn get(self) -> i64 {
-        self.0
-    }
-}
-
-/// For a ticket that was taken elsewhere, with `SELECT holdfast.stage_ticket()`. Never make a number up: the server
-/// refuses one whose lock nobody holds.
-impl From<i64> for Ticket {
-    fn from(number: i64) -> Self {
-        Self(number)
-    }
-}
-
-impl From<Ticket> for i64 {
-    fn from(ticket: Ticket) -> Self {
-        ticket.0
-    }
-}
-
-impl fmt::Display for Ticket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// Why no ticket could be taken. Nothing was staged.
 #[derive(Debug, thiserror::Error)]
@@ -86,13 +57,111 @@ pub async fn ticket(conn: &mut PgConnection) -> Result<Ticket, TicketError> {
         if !is_open(conn).await? {
             return Ok(None);
         }
-        sqlx::query_scalar(STAGE_TICKET).fetch_one(conn).await.map(Some)
+        sqlx::query_scalar::<_, i64>(STAGE_TICKET).fetch_one(conn).await.map(Some)
     };
     match taken.await {
-        Ok(Some(number)) => Ok(Ticket(number)),
+        Ok(Some(number)) => Ok(Ticket::from(number)),
         Ok(None) => Err(TicketError::NotInTransaction),
         Err(error) if is_read_only(&error) => Err(TicketError::ReadOnly(error)),
         Err(error) => Err(TicketError::Database(error)),
+    }
+}
+
+/// Why [`Outbox::stage_in_tx`] failed. Roll the transaction back: whatever was written goes with it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StageError {
+    /// No ticket could be taken; the server was not called.
+    #[error(transparent)]
+    Ticket(#[from] TicketError),
+    /// The server refused, or could not be reached.
+    #[error(transparent)]
+    Call(#[from] Error),
+}
+
+impl StageError {
+    /// Whether surely nothing was staged. See [`Error::is_certainly_not_applied`].
+    #[must_use]
+    pub fn is_certainly_not_applied(&self) -> bool {
+        match self {
+            Self::Ticket(_) => true,
+            Self::Call(error) => error.is_certainly_not_applied(),
+        }
+    }
+}
+
+impl Outbox {
+    /// Takes a ticket in the transaction that is open on `conn` and stages `events` for it: 1 to 1,000 events, all of
+    /// them or none, in this order.
+    ///
+    /// They are delivered if, and only if, that transaction (and the savepoint, if there is one) commits. The server's
+    /// answer means that they are in the database. Sent again by itself as [`Self::stage`] does.
+    ///
+    /// May be called several times in one transaction. [`Self::stage`] with the first call's ticket saves the round trip
+    /// for another one, unless the first was taken in a savepoint that may be rolled back.
+    ///
+    /// # Errors
+    /// [`StageError`]. Roll back then. Dropping the future is no error, but leaves open whether the events were staged;
+    /// here, too, COMMIT or ROLLBACK decides.
+    ///
+    /// ```no_run
+    /// use holdfast_client::outbox::{Outbox, event};
+    ///
+    /// # async fn example(pool: sqlx::PgPool, outbox: Outbox) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut tx = pool.begin().await?;
+    /// sqlx::query("UPDATE orders SET state = 'placed' WHERE id = 'o-1'").execute(&mut *tx).await?;
+    /// let staged = outbox.stage_in_tx(&mut tx, [event("order.placed").subject("o-1")]).await?;
+    /// outbox.commit_and_confirm(tx, [&staged]).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn stage_in_tx<E: Into<v1::Event>>(
+        &self,
+        conn: &mut PgConnection,
+        events: impl IntoIterator<Item = E>,
+    ) -> Result<Staged, StageError> {
+        let events: Vec<v1::Event> = events.into_iter().map(Into::into).collect();
+        let ticket = ticket(conn).await?;
+        Ok(self.stage(ticket, events).await?)
+    }
+
+    /// Commits `tx`, then sends the hint of [`Self::confirm_staged`] for everything that was staged in it, from tasks of
+    /// their own, which end within 2 s. The caller does not wait for them, and their failure is never an error: the server
+    /// finds out by itself.
+    ///
+    /// # Errors
+    /// The commit's own. As ever with a commit, a lost connection leaves its outcome open: the events are delivered
+    /// exactly if it went through. The hints are sent all the same.
+    ///
+    /// PostgreSQL answers the COMMIT of a transaction in which a statement has failed with a rollback and no error, and
+    /// the driver reports Ok. Do not commit after an error.
+    ///
+    /// ```no_run
+    /// use holdfast_client::outbox::{Outbox, event};
+    ///
+    /// # async fn example(pool: sqlx::PgPool, outbox: Outbox) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut tx = pool.begin().await?;
+    /// let placed = outbox.stage_in_tx(&mut tx, [event("order.placed")]).await?;
+    /// let billed = outbox.stage_in_tx(&mut tx, [event("invoice.issued")]).await?;
+    /// outbox.commit_and_confirm(tx, [&placed, &billed]).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn commit_and_confirm(
+        &self,
+        tx: Transaction<'_, Postgres>,
+        staged: impl IntoIterator<Item = impl Borrow<Staged>>,
+    ) -> Result<(), sqlx::Error> {
+        let mut tickets: Vec<Ticket> = staged.into_iter().map(|staged| staged.borrow().ticket).collect();
+        let committed = tx.commit().await;
+        tickets.sort_unstable();
+        tickets.dedup();
+        for ticket in tickets {
+            let outbox = self.clone();
+            tokio::spawn(async move {
+                // A lost hint costs the events a moment, nothing else.
+                let _ = outbox.confirm_staged(ticket).await;
+            });
+        }
+        committed
     }
 }
 

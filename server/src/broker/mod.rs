@@ -5,6 +5,7 @@
 //! publish, or know rows. Consuming will use a connection of its own. Design, section 4; pitfalls, "RabbitMQ and lapin".
 
 mod careful;
+mod inspect;
 mod link;
 mod publisher;
 mod returns;
@@ -14,6 +15,7 @@ use std::future::Future;
 
 use tokio::sync::watch;
 
+pub use inspect::{Exchange, InspectError, inspect};
 pub use link::{Link, LinkOptions};
 pub use publisher::AmqpPublisher;
 

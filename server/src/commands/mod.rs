@@ -3,6 +3,7 @@
 //! A new command is a variant here, whose fields are its arguments and whose doc comment is its help, and a file with its
 //! `run`. What a command prints for people goes to stdout, log lines and failures to stderr.
 
+mod check;
 mod config;
 mod dev;
 mod migrate;
@@ -27,6 +28,10 @@ pub enum Command {
     ///
     /// The configuration's accounts must own schema `holdfast` or be allowed to create it.
     Migrate(ConfigFile),
+    /// Asks every database and the broker whether all is as `serve` needs it. Changes nothing.
+    ///
+    /// One line an answer: ok, warn or FAIL, and what to do. Exit code 0 unless something is a FAIL.
+    Check(check::Arguments),
     /// Prints the configuration: all there is to set, or what comes of file and environment.
     #[command(subcommand)]
     Config(config::Command),
@@ -50,6 +55,7 @@ impl Command {
         match self {
             Self::Serve(file) => serve::run(file.read_for_serving()?).await,
             Self::Migrate(file) => migrate::run(&file.read()?.config).await,
+            Self::Check(arguments) => check::run(arguments).await,
             Self::Config(command) => config::run(command),
             Self::Dev(arguments) => dev::run(arguments).await,
             Self::Token(arguments) => token::run(arguments),

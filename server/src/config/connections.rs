@@ -14,7 +14,7 @@ pub struct Demand {
     pub of_a_replica: u64,
     /// Most connections of all of them.
     pub connections: u64,
-    /// Who has a database there: `control`, or a service's name. Any of them can be asked.
+    /// Who has a database there: `control` or `services.NAME`. Any of them can be asked.
     pub of: Vec<String>,
 }
 
@@ -40,11 +40,12 @@ impl Config {
         };
         ask(&self.control.database_url, self.control.max_connections, "control");
         for (name, service) in &self.services {
+            let owner = format!("services.{name}");
             if service.prepared_statements {
-                ask(&service.database_url, service.max_connections, name);
+                ask(&service.database_url, service.max_connections, &owner);
             }
             if let Some(url) = service.listens_at() {
-                ask(url, 1, name);
+                ask(url, 1, &owner);
             }
         }
         demands.into_values().collect()

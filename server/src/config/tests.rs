@@ -350,8 +350,8 @@ fn what_is_asked_of_each_postgresql_is_summed_up_over_all_replicas() {
     assert_eq!(
         demands,
         [
-            demand("db:5432", 4 + (8 + 1) + 1, &["control", "orders", "pooled"]),
-            demand("other:5433", 2, &["billing"])
+            demand("db:5432", 4 + (8 + 1) + 1, &["control", "services.orders", "services.pooled"]),
+            demand("other:5433", 2, &["services.billing"])
         ]
     );
 }

@@ -4,6 +4,9 @@
 //! database; `migrations/control` goes to the control database on top. Each line has a ledger of its own inside schema
 //! `holdfast`, so that a service's own `_sqlx_migrations` in `public` never meets ours. Design, section 11.
 
+use std::io;
+use std::time::Duration;
+
 use sqlx::Connection;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::PgConnection;
@@ -27,12 +30,43 @@ pub fn service_version() -> i64 {
     service_line().iter().map(|m| m.version).max().unwrap_or_default()
 }
 
+/// A migration of this binary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Migration {
+    /// Its number.
+    pub version: i64,
+    /// Of its text.
+    pub checksum: Vec<u8>,
+}
+
+/// The service line in this binary.
+pub fn service_migrations() -> Vec<Migration> {
+    migrations(&service_line())
+}
+
+/// The control line in this binary.
+pub fn control_migrations() -> Vec<Migration> {
+    migrations(&control_line())
+}
+
+fn migrations(line: &Migrator) -> Vec<Migration> {
+    line.iter().map(|one| Migration { version: one.version, checksum: one.checksum.to_vec() }).collect()
+}
+
+/// How long a connection may take; a migration takes as long as it takes.
+const CONNECT: Duration = Duration::from_secs(10);
+
+async fn connect(database_url: &str) -> Result<PgConnection, sqlx::Error> {
+    let late = |_| Err(sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, "no answer within 10 s")));
+    tokio::time::timeout(CONNECT, PgConnection::connect(database_url)).await.unwrap_or_else(late)
+}
+
 /// Migrates a service database. Safe to repeat and to run from several places at once: the line takes a lock.
 ///
 /// # Errors
 /// No connection, no privilege, or a ledger that does not match this binary's files.
 pub async fn service(database_url: &str) -> Result<(), MigrateError> {
-    let mut conn = PgConnection::connect(database_url).await?;
+    let mut conn = connect(database_url).await?;
     service_line().run(&mut conn).await?;
     Ok(conn.close().await?)
 }
@@ -42,7 +76,7 @@ pub async fn service(database_url: &str) -> Result<(), MigrateError> {
 /// # Errors
 /// No connection, or no privilege, or the table is in use for long.
 pub async fn announce(database_url: &str, wanted: bool) -> Result<bool, sqlx::Error> {
-    let mut conn = PgConnection::connect(database_url).await?;
+    let mut conn = connect(database_url).await?;
     let changed =
         sqlx::query_scalar("SELECT holdfast.outbox_notify($1)").bind(wanted).fetch_one(&mut conn).await?;
     conn.close().await?;
@@ -55,7 +89,7 @@ pub async fn announce(database_url: &str, wanted: bool) -> Result<bool, sqlx::Er
 /// As [`service`].
 pub async fn control(database_url: &str) -> Result<(), MigrateError> {
     service(database_url).await?;
-    let mut conn = PgConnection::connect(database_url).await?;
+    let mut conn = connect(database_url).await?;
     control_line().run(&mut conn).await?;
     Ok(conn.close().await?)
 }

@@ -3,7 +3,7 @@
 
 use std::{env, fs, path::Path};
 
-use holdfast_tests::{caller::Caller, client::event, scene::Scene, wait};
+use holdfast_tests::{auth, caller::Caller, client::event, scene::Scene, wait};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -18,6 +18,11 @@ fn grpcurl() -> String {
     })
 }
 
+/// What a reader has in `$TOKEN`.
+fn token() -> String {
+    auth::token(&auth::all_of("orders"))
+}
+
 /// Runs a command and gives what it printed, on stdout or, when it failed, on stderr.
 async fn output(mut command: Command) -> Result<String, String> {
     let output = command.output().await.unwrap();
@@ -28,7 +33,13 @@ async fn output(mut command: Command) -> Result<String, String> {
 /// Calls a method with a JSON request; gives the JSON answer, or what grpcurl says about the failure.
 async fn call(scene: &Scene, method: &str, request: &Value) -> Result<Value, String> {
     let mut command = Command::new(grpcurl());
-    command.args(["-plaintext", "-d", &request.to_string()]);
+    command.args([
+        "-plaintext",
+        "-H",
+        &format!("authorization: Bearer {}", token()),
+        "-d",
+        &request.to_string(),
+    ]);
     command.arg(scene.server.address().to_string()).arg(method);
     output(command).await.map(|text| serde_json::from_str(&text).unwrap())
 }
@@ -54,7 +65,10 @@ async fn state(scene: &Scene, id: &str) -> Result<Value, String> {
 async fn grpcurl_lists_the_services_over_reflection() {
     let scene = Scene::start().await;
     let mut command = Command::new(grpcurl());
-    command.arg("-plaintext").arg(scene.server.address().to_string()).arg("list");
+    command
+        .args(["-plaintext", "-H", &format!("authorization: Bearer {}", token())])
+        .arg(scene.server.address().to_string())
+        .arg("list");
 
     let listed = output(command).await.unwrap();
 
@@ -159,7 +173,7 @@ async fn every_documented_grpcurl_line_works_as_it_stands() {
             .replace("-4711", &ticket)
             .replace("0198c2a5-7d1e-7c43-9d0c-2f6f0f0c9a11", &id);
         let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("exec \"$0\" {line}"), &grpcurl()]);
+        shell.env("TOKEN", token()).args(["-c", &format!("exec \"$0\" {line}"), &grpcurl()]);
         output(shell).await.unwrap_or_else(|said| panic!("grpcurl {line}\n{said}"));
     }
 

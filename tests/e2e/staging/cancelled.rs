@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use holdfast_client::outbox::{Outbox, Ticket};
+use holdfast_client::outbox::Ticket;
 use holdfast_proto::v1::{EventState, Outcome, StageInTxRequest};
 use holdfast_server::db::{self, Begin, Pool};
 use holdfast_tests::{
@@ -171,7 +171,7 @@ async fn the_client_library_retries_a_lost_reply_and_gets_its_duplicate() {
     let ticket = caller.begin_with_ticket().await;
     let event = event("order.placed");
     gate.close().await;
-    let outbox = Outbox::connect(format!("http://{}", scene.server.address()), SERVICE).unwrap();
+    let outbox = holdfast_tests::client::outbox(scene.server.address(), SERVICE);
     let sent = event.clone();
     let call = tokio::spawn(async move { outbox.stage(Ticket::from(ticket), [sent]).await });
     gate.somebody_waits().await;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, path::Path};
 
 use holdfast_server::{
-    audit,
+    audit, check,
     db::migrate,
     dev::{Postgres, postgres},
     lookup, outbox, tickets,
@@ -16,7 +16,8 @@ use holdfast_tests::{
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use uuid::Uuid;
 
-const LISTS: [(&str, &[(&str, &str)]); 4] = [
+const LISTS: [(&str, &[(&str, &str)]); 5] = [
+    ("check", check::QUERIES),
     ("outbox", outbox::QUERIES),
     ("outbox/parked", outbox::parked::QUERIES),
     ("tickets", tickets::QUERIES),
@@ -24,7 +25,8 @@ const LISTS: [(&str, &[(&str, &str)]); 4] = [
 ];
 
 /// What only the control database has.
-const CONTROL_LISTS: [(&str, &[(&str, &str)]); 1] = [("audit", audit::QUERIES)];
+const CONTROL_LISTS: [(&str, &[(&str, &str)]); 2] =
+    [("audit", audit::QUERIES), ("check", check::CONTROL_QUERIES)];
 
 /// Names the folder with the servers that `./x test --postgres N` has fetched so far.
 const OTHER_POSTGRES: &str = "HOLDFAST_TEST_POSTGRES_FOLDER";

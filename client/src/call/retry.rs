@@ -1,13 +1,13 @@
-//! When a stage is sent again, and after how long. Pure.
+//! When a call is sent again, and after how long. Pure.
 //!
-//! A stage is safe to repeat: its ids are made before it is first sent, so the server answers a repetition with
-//! `OUTCOME_DUPLICATE`. The caller's transaction is open all the while, so the attempts are few and the waits short.
+//! A caller's transaction may be open all the while, so the attempts are few and the waits short.
 
 use std::time::Duration;
 
 use tonic::Code;
 
 use crate::Error;
+use crate::rpc::Repeat;
 
 /// Attempts of one call, the first included. With the waits below 0.75 to 1.5 s: a replica's restart behind a balancer,
 /// not an outage.
@@ -23,13 +23,23 @@ const CAP: Duration = Duration::from_secs(1);
 ///
 /// `failures`: attempts that failed so far, from 1. `remaining`: until the call's deadline. `jitter`: 0 to 1, so that
 /// what failed together does not come back together.
-pub(super) fn wait(error: &Error, failures: u32, remaining: Duration, jitter: f64) -> Option<Duration> {
-    let again = match error.code() {
+pub(super) fn wait(
+    error: &Error,
+    repeat: Repeat,
+    failures: u32,
+    remaining: Duration,
+    jitter: f64,
+) -> Option<Duration> {
+    let may_pass = match error.code() {
         Code::Unavailable => true,
         Code::Aborted => error.retry_after().is_some(),
         _ => error.is_lost_connection(),
     };
-    if !again || failures >= MAX_ATTEMPTS {
+    let allowed = match repeat {
+        Repeat::Always => true,
+        Repeat::IfNotApplied => error.is_certainly_not_applied(),
+    };
+    if !(may_pass && allowed) || failures >= MAX_ATTEMPTS {
         return None;
     }
     let half = BASE.saturating_mul(1_u32 << failures.saturating_sub(1).min(16)).min(CAP) / 2;
@@ -43,19 +53,24 @@ mod tests {
     use std::collections::HashMap;
 
     use holdfast_proto::ERROR_DOMAIN;
-    use tonic::Status;
+    use tonic::{ConnectError, Status};
     use tonic_types::{ErrorDetails, StatusExt as _};
 
     use super::*;
 
     const LONG: Duration = Duration::from_secs(60);
 
+    fn wait(error: &Error, failures: u32, remaining: Duration, jitter: f64) -> Option<Duration> {
+        super::wait(error, Repeat::Always, failures, remaining, jitter)
+    }
+
     fn plain(code: Code) -> Error {
         Status::new(code, "").into()
     }
 
     fn told(code: Code, reason: &str, after: Option<Duration>) -> Error {
-        let mut details = ErrorDetails::with_error_info(reason, ERROR_DOMAIN, HashMap::new());
+        let metadata = HashMap::from([("applied".to_owned(), "no".to_owned())]);
+        let mut details = ErrorDetails::with_error_info(reason, ERROR_DOMAIN, metadata);
         if after.is_some() {
             details.set_retry_info(after);
         }
@@ -78,6 +93,16 @@ mod tests {
                 assert!(wait(&told(code, "X", second), 1, LONG, 0.5).is_none(), "{code:?}");
             }
         }
+    }
+
+    #[test]
+    fn what_is_not_safe_to_repeat_is_sent_again_only_after_a_sure_no() {
+        let again = |error: &Error| super::wait(error, Repeat::IfNotApplied, 1, LONG, 0.5).is_some();
+        assert!(again(&told(Code::Unavailable, "OVERLOADED", Some(Duration::from_millis(1)))));
+        assert!(again(&Status::from_error(Box::new(ConnectError("refused".into()))).into()));
+        assert!(!again(&plain(Code::Unavailable)));
+        assert!(!again(&Status::from_error("reset by peer".into()).into()));
+        assert!(!again(&told(Code::FailedPrecondition, "TICKET_NOT_OPEN", None)));
     }
 
     #[test]

@@ -1,0 +1,108 @@
+//! Which RPC may be sent again: one table, which the calls of this crate go by.
+//!
+//! Guarantees: every RPC of the contract is in it (a test walks the descriptor set), so a new one is judged before it can
+//! be called. For calls with a generated client of your own it is the documentation.
+
+/// When the very same request may be sent again after an attempt that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Repeat {
+    /// Whatever became of the attempt: the RPC reads, or is a hint, or carries ids by which the server knows the request
+    /// again.
+    Always,
+    /// Only if the attempt surely did nothing ([`crate::Error::is_certainly_not_applied`]).
+    IfNotApplied,
+}
+
+/// One RPC of the contract.
+///
+/// ```
+/// use holdfast_client::rpc::{self, Repeat};
+///
+/// let stage = rpc::ALL.iter().find(|rpc| rpc.method() == "StageInTx");
+/// assert_eq!(stage.map(|rpc| rpc.repeat()), Some(Repeat::Always));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Rpc {
+    service: &'static str,
+    method: &'static str,
+    repeat: Repeat,
+}
+
+impl Rpc {
+    const fn new(service: &'static str, method: &'static str, repeat: Repeat) -> Self {
+        Self { service, method, repeat }
+    }
+
+    /// The service's full name, such as `holdfast.v1.OutboxService`.
+    #[must_use]
+    pub const fn service(&self) -> &'static str {
+        self.service
+    }
+
+    /// The method's name, such as `GetEvent`.
+    #[must_use]
+    pub const fn method(&self) -> &'static str {
+        self.method
+    }
+
+    /// When it may be sent again.
+    #[must_use]
+    pub const fn repeat(&self) -> Repeat {
+        self.repeat
+    }
+}
+
+const OUTBOX: &str = "holdfast.v1.OutboxService";
+const CONTROL: &str = "holdfast.v1.ControlService";
+
+/// Its ids are made before it is first sent: what an earlier attempt has written is answered with `OUTCOME_DUPLICATE`.
+pub const STAGE_IN_TX: Rpc = Rpc::new(OUTBOX, "StageInTx", Repeat::Always);
+/// As [`STAGE_IN_TX`]. Without ids in the request it would be [`Repeat::IfNotApplied`]; this crate never sends it so.
+pub const STAGE_NOW: Rpc = Rpc::new(OUTBOX, "StageNow", Repeat::Always);
+/// A hint, which is never believed.
+pub const CONFIRM_STAGED: Rpc = Rpc::new(OUTBOX, "ConfirmStaged", Repeat::Always);
+/// A look-up.
+pub const GET_EVENT: Rpc = Rpc::new(OUTBOX, "GetEvent", Repeat::Always);
+
+/// A look-up.
+pub const LIST_SERVICES: Rpc = Rpc::new(CONTROL, "ListServices", Repeat::Always);
+/// A look-up.
+pub const GET_SERVICE: Rpc = Rpc::new(CONTROL, "GetService", Repeat::Always);
+/// A look-up, which is itself written into the audit each time.
+pub const LIST_ADMIN_AUDIT: Rpc = Rpc::new(CONTROL, "ListAdminAudit", Repeat::Always);
+
+/// Every RPC of package `holdfast.v1`.
+pub const ALL: &[Rpc] =
+    &[STAGE_IN_TX, STAGE_NOW, CONFIRM_STAGED, GET_EVENT, LIST_SERVICES, GET_SERVICE, LIST_ADMIN_AUDIT];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use holdfast_proto::FILE_DESCRIPTOR_SET;
+    use prost::Message as _;
+    use prost_types::FileDescriptorSet;
+
+    use super::*;
+
+    #[test]
+    fn every_rpc_of_the_contract_is_judged_and_no_other() -> Result<(), prost::DecodeError> {
+        let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET)?;
+        let contract: BTreeSet<String> = set
+            .file
+            .iter()
+            .flat_map(|file| file.service.iter().map(move |service| (file.package(), service)))
+            .flat_map(|(package, service)| {
+                let of = move |method: &str| format!("{package}.{}/{method}", service.name());
+                service.method.iter().map(move |method| of(method.name()))
+            })
+            .collect();
+        let judged: Vec<String> =
+            ALL.iter().map(|rpc| format!("{}/{}", rpc.service(), rpc.method())).collect();
+        assert!(contract.len() >= 4, "{contract:?}");
+        assert_eq!(contract, judged.iter().cloned().collect::<BTreeSet<_>>());
+        assert_eq!(contract.len(), judged.len(), "an RPC is judged twice: {judged:?}");
+        Ok(())
+    }
+}

@@ -1,0 +1,55 @@
+//! Is everything there that `serve` needs? Looks, changes nothing, and says all of it at once.
+//!
+//! Every database and the broker are asked at the same time, each within a limit, so that one which is away delays no answer
+//! about another. What was found is a list of [`Finding`]s: what holds, what is a risk, what is wrong and what to do about it.
+//! The arithmetic of connections is also done by a server after its start ([`connections::watch`]). Design, sections 11 and 13.
+//!
+//! A new question about a database is a function `(&mut Report, …)` called in `database.rs`; about the broker, in `broker.rs`.
+
+mod broker;
+pub mod connections;
+mod database;
+mod ledger;
+mod report;
+
+use futures::future::join_all;
+use futures::join;
+
+use crate::config::Config;
+use database::Place;
+
+pub use report::{Finding, Report, Verdict};
+
+const SERVER: &str = include_str!("queries/server.sql");
+const LIMITS: &str = include_str!("queries/limits.sql");
+const SERVICE_LINE: &str = include_str!("queries/service_line.sql");
+const CONTROL_LINE: &str = include_str!("queries/control_line.sql");
+const MISSING_RIGHTS: &str = include_str!("queries/missing_rights.sql");
+
+/// Every statement of this module, by file name: a test PREPAREs them all. (That of the control line only fits a control
+/// database, and is not among them; see [`CONTROL_QUERIES`].)
+pub const QUERIES: &[(&str, &str)] = &[
+    ("server", SERVER),
+    ("limits", LIMITS),
+    ("service_line", SERVICE_LINE),
+    ("missing_rights", MISSING_RIGHTS),
+];
+
+/// The statements that fit a control database only.
+pub const CONTROL_QUERIES: &[(&str, &str)] = &[("control_line", CONTROL_LINE)];
+
+/// Asks everybody everything.
+pub async fn all(config: &Config) -> Report {
+    let places = Place::all(config);
+    let (databases, broker) =
+        join!(join_all(places.iter().map(|place| database::check(place))), broker::check(&config.broker));
+    let mut report = Report::default();
+    let mut limits = Vec::new();
+    for (place, (found, limit)) in places.iter().zip(databases) {
+        report.extend(found);
+        limits.extend(limit.map(|limit| (place.owner.clone(), limit)));
+    }
+    report.extend(broker);
+    connections::check(&config.demands(), config.replicas, &limits, &mut report);
+    report
+}

@@ -1,0 +1,1 @@
+SELECT version, success, checksum FROM holdfast.control_migrations ORDER BY version

@@ -1,0 +1,1 @@
+SELECT version, success, checksum FROM holdfast.schema_migrations ORDER BY version
