@@ -64,7 +64,6 @@ pub const STAGE_NOW: Rpc = Rpc::new(OUTBOX, "StageNow", Repeat::Always);
 pub const CONFIRM_STAGED: Rpc = Rpc::new(OUTBOX, "ConfirmStaged", Repeat::Always);
 /// A look-up.
 pub const GET_EVENT: Rpc = Rpc::new(OUTBOX, "GetEvent", Repeat::Always);
-
 /// A look-up.
 pub const LIST_SERVICES: Rpc = Rpc::new(CONTROL, "ListServices", Repeat::Always);
 /// A look-up.

@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 use tracing::{Level, Metadata};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -24,26 +25,26 @@ pub enum Format {
 /// pool. We say all of it ourselves, once and without payload.
 const DEFAULT_FILTER: &str = "warn,holdfast=info,holdfast_server=info,lapin=off,sqlx_core=error";
 
-/// Sets up logging for this process, once. `HOLDFAST_LOG` overrides the filter, up to what [`may_be_logged`].
+/// Sets up logging for this process, once, on stderr. `HOLDFAST_LOG` overrides the filter, up to what [`may_be_logged`].
 ///
 /// # Errors
 /// A filter that cannot be parsed, or logging was set up before.
 pub fn init(format: Format) -> anyhow::Result<()> {
+    init_to(format, std::io::stderr().is_terminal(), BoxMakeWriter::new(std::io::stderr))
+}
+
+/// The same, to somewhere else.
+///
+/// # Errors
+/// As [`init`].
+pub fn init_to(format: Format, colours: bool, writer: BoxMakeWriter) -> anyhow::Result<()> {
     let wanted = std::env::var("HOLDFAST_LOG").unwrap_or_else(|_| DEFAULT_FILTER.to_owned());
     let registry =
         tracing_subscriber::registry().with(EnvFilter::try_new(wanted)?).with(filter_fn(may_be_logged));
+    let layer = tracing_subscriber::fmt::layer().with_writer(writer);
     match format {
-        Format::Json => {
-            let layer =
-                tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(std::io::stderr);
-            registry.with(layer).try_init()?;
-        }
-        Format::Text => {
-            let layer = tracing_subscriber::fmt::layer()
-                .with_ansi(std::io::stderr().is_terminal())
-                .with_writer(std::io::stderr);
-            registry.with(layer).try_init()?;
-        }
+        Format::Json => registry.with(layer.json().flatten_event(true)).try_init()?,
+        Format::Text => registry.with(layer.with_ansi(colours)).try_init()?,
     }
     Ok(())
 }

@@ -15,6 +15,7 @@ pub use builder::{BuildError, Builder};
 pub use transport::Transport;
 pub(crate) use transport::{Renewable, is_unconnected};
 
+use crate::Control;
 use crate::outbox::{Outbox, ServiceNameError};
 
 /// How long calls may take.
@@ -74,6 +75,12 @@ impl Holdfast {
     /// ```
     pub fn outbox(&self, service: impl Into<String>) -> Result<Outbox, ServiceNameError> {
         Outbox::new(self.transport.clone(), self.deadlines, service.into())
+    }
+
+    /// What the server says of itself and its services.
+    #[must_use]
+    pub fn control(&self) -> Control {
+        Control::new(self.transport.clone(), self.deadlines)
     }
 
     /// What a generated client of [`crate::v1`] is made of, for the RPCs that this crate has no method for.

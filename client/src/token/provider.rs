@@ -116,6 +116,10 @@ mod tests {
             let (gate, count) = (Arc::clone(&gate), Arc::clone(&count));
             async move {
                 gate.acquire().await.map_err(TokenError::other)?.forget();
+                // Everybody else gets the chance to begin one, too.
+                for _ in 0..10 {
+                    tokio::task::yield_now().await;
+                }
                 Ok(Token::new(count.fetch_add(1, SeqCst).to_string())?.valid_for(life))
             }
         })
@@ -123,7 +127,7 @@ mod tests {
 
     #[tokio::test]
     async fn many_calls_fetch_once() -> Result<(), TokenError> {
-        let gate = Arc::new(Semaphore::new(1));
+        let gate = Arc::new(Semaphore::new(9));
         let provider = counting(&gate, Duration::from_secs(60));
         let (a, b, c) = tokio::join!(provider.token(), provider.token(), provider.token());
         let zero = Token::new("0")?;

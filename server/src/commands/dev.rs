@@ -1,14 +1,23 @@
-//! `holdfast dev`.
+//! `holdfast dev`: a private PostgreSQL and RabbitMQ, a server on them, the main job played, and then yours to try.
+//!
+//! Guarantees: Ctrl-C ends it at any moment and leaves no process behind, and so does its own kill -9 (the private servers'
+//! supervisors see to it; the next start to what they missed); the next start finds the data, and the endpoints where they
+//! were as long as the ports are free. Prints for people on stdout; what the server logs goes to a file.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Mutex;
 
 use anyhow::Context;
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing_subscriber::fmt::writer::{BoxMakeWriter, MakeWriterExt};
+use uuid::Uuid;
 
 use super::migrate;
 use crate::config::Config;
+use crate::dev::{DataFolder, Session, session};
 use crate::{app, demo, dev, logging};
 
 /// Arguments of `dev`.
@@ -20,9 +29,15 @@ pub struct Arguments {
     /// Stop after the main job; exit 0 only if all of it held.
     #[arg(long)]
     once: bool,
-    /// Delete the data folder first.
+    /// Delete the session's data first.
     #[arg(long)]
     fresh: bool,
+    /// Show the server's log lines, too.
+    #[arg(long)]
+    verbose: bool,
+    /// What grpcurl is called in the lines that are printed for you to paste.
+    #[arg(long, default_value = "grpcurl")]
+    grpcurl: String,
 }
 
 /// Arguments of the caller that `dev` kills.
@@ -40,73 +55,172 @@ pub struct CallerArguments {
 
 pub(super) async fn call(arguments: CallerArguments) -> anyhow::Result<ExitCode> {
     let CallerArguments { grpc, database_url, service, key } = arguments;
-    let (amqp_url, exchange) = (String::new(), String::new());
-    demo::stage_and_wait(&demo::Places { grpc, database_url, service, amqp_url, exchange }, &key).await?;
+    demo::stage_and_wait(&grpc, &demo::Service { name: service, database_url }, &key).await?;
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let Arguments { data, once, fresh } = arguments;
-    let data = data.as_path();
-    logging::init(logging::Format::Text)?;
-    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    if fresh && data.exists() {
-        std::fs::remove_dir_all(data).with_context(|| format!("cannot delete {}", data.display()))?;
+/// SIGTERM and SIGINT, heard from now on.
+struct Signals {
+    term: Signal,
+    int: Signal,
+}
+
+impl Signals {
+    fn hear() -> std::io::Result<Self> {
+        Ok(Self { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? })
     }
-    println!("starting a private PostgreSQL and RabbitMQ in {}", data.display());
-    let mut session = dev::Session::start(data).await?;
-    let mut config = Config::parse(&session.config())?;
+
+    /// Waits for one; gives the exit code that a shell would give to who died of it.
+    async fn come(&mut self) -> u8 {
+        tokio::select! {
+            _ = self.term.recv() => 143,
+            _ = self.int.recv() => 130,
+        }
+    }
+}
+
+pub(super) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    // Before anything is started: from here on a signal is a request, and what was started is ended.
+    let mut signals = Signals::hear()?;
+    let up = tokio::select! {
+        up = start(&arguments) => up?,
+        code = signals.come() => return Ok(interrupted(code)),
+    };
+    let ended = use_it(&arguments, up, &mut signals).await;
+    ended.map(|code| code.map_or(ExitCode::SUCCESS, interrupted))
+}
+
+fn interrupted(code: u8) -> ExitCode {
+    println!("interrupted; everything is stopped");
+    ExitCode::from(code)
+}
+
+/// Everything that runs.
+struct Up {
+    session: Session,
+    running: app::Running,
+    places: demo::Places,
+    log: PathBuf,
+    config: PathBuf,
+}
+
+/// Dropped at any await it leaves nothing running.
+async fn start(arguments: &Arguments) -> anyhow::Result<Up> {
+    session::preflight()?;
+    let folder = DataFolder::take(&arguments.data)?;
+    let orphans = folder.stop_orphans().await?;
+    if orphans > 0 {
+        println!("ended {orphans} processes that an earlier session had left in {}", folder.path().display());
+    }
+    if arguments.fresh {
+        folder.clear()?;
+    }
+    let (log, file) = folder.log()?;
+    logging::init_to(logging::Format::Text, false, writer(file, arguments.verbose))?;
+    println!("starting a private PostgreSQL and RabbitMQ in {}", folder.path().display());
+    let session = Session::start(folder).await?;
+    let text = session.config();
+    let config_file = session.folder().write("holdfast.toml", &text)?;
+    let mut config = Config::parse(&text)?;
     // On a loopback address, with data of its own: nobody needs a key to try it.
     config.auth.open = true;
     let exchange = config.broker.exchange.clone();
     migrate::all(&config).await.with_context(|| {
         format!(
-            "the data in {} may be another version's; `--fresh` deletes it, `--data` takes another",
-            data.display()
+            "the data in {} may be another version's; `--fresh` deletes them, `--data` takes another folder",
+            arguments.data.display()
         )
     })?;
     let running = app::start(config).await?;
-    let service = dev::session::SERVICES[0];
+    let service =
+        |name: &str| demo::Service { name: name.to_owned(), database_url: session.database_url(name) };
     let places = demo::Places {
         grpc: format!("http://{}", running.local_addr),
-        database_url: session.database_url(service),
-        service: service.to_owned(),
+        transactional: service(session::SERVICES[0]),
+        immediate: service(session::SERVICES[1]),
         amqp_url: session.amqp_url(),
         exchange,
     };
     println!("the server listens on {}", running.local_addr);
+    Ok(Up { session, running, places, log, config: config_file })
+}
+
+fn writer(file: File, verbose: bool) -> BoxMakeWriter {
+    let file = Mutex::new(file);
+    if verbose { BoxMakeWriter::new(file.and(std::io::stderr)) } else { BoxMakeWriter::new(file) }
+}
+
+/// Plays, waits, and stops in order; the exit code of an interrupted show, if it was.
+async fn use_it(arguments: &Arguments, up: Up, signals: &mut Signals) -> anyhow::Result<Option<u8>> {
+    let Up { mut session, running, places, log, config } = up;
+    let mut interrupted = None;
     let played = tokio::select! {
         played = demo::play(&places, &mut session.rabbitmq, |line| println!("{line}")) => played,
-        _ = term.recv() => Err(anyhow::anyhow!("interrupted")),
-        _ = int.recv() => Err(anyhow::anyhow!("interrupted")),
+        code = signals.come() => {
+            interrupted = Some(code);
+            Ok(())
+        }
         () = running.failed() => Err(anyhow::anyhow!("a task of the server panicked")),
     };
-    if played.is_ok() && !once {
-        print_endpoints(&places, running.local_addr);
+    if played.is_ok() && interrupted.is_none() && !arguments.once {
+        println!("{}", endpoints(&places, running.local_addr, &log, &config, &arguments.grpcurl));
         tokio::select! {
-            _ = term.recv() => {}
-            _ = int.recv() => {}
+            _ = signals.come() => println!("stopping"),
             () = running.failed() => {}
         }
     }
-    running.stop().await;
-    session.stop().await?;
-    played.context("the main job did not hold")?;
-    Ok(ExitCode::SUCCESS)
+    let stopped = async {
+        running.stop().await;
+        session.stop().await
+    };
+    tokio::select! {
+        stopped = stopped => stopped?,
+        // Once more: at once. What runs is killed as it is dropped.
+        code = signals.come() => interrupted = Some(code),
+    }
+    played.with_context(|| format!("the main job did not hold; the server's log is {}", log.display()))?;
+    Ok(interrupted)
 }
 
-fn print_endpoints(places: &demo::Places, grpc: std::net::SocketAddr) {
-    println!();
-    println!("running until Ctrl-C:");
-    println!("  gRPC        {grpc}  (services: {})", dev::session::SERVICES.join(", "));
-    println!("  PostgreSQL  {}", places.database_url);
-    println!("  RabbitMQ    {}  (exchange {})", places.amqp_url, places.exchange);
-    println!();
-    println!("in psql, in a transaction of your own:  BEGIN; SELECT holdfast.stage_ticket();");
-    println!("then, with the ticket it printed:");
-    println!(
-        "  grpcurl -plaintext -d '{{\"service\":\"{}\",\"ticket\":\"TICKET\",\"events\":[{{\"type\":\"demo.hello\",\"json\":\"{{}}\"}}]}}' {grpc} \\",
-        places.service
-    );
-    println!("    holdfast.v1.OutboxService/StageInTx");
+/// What there is, and lines that work as they stand.
+fn endpoints(
+    places: &demo::Places,
+    grpc: std::net::SocketAddr,
+    log: &std::path::Path,
+    config: &std::path::Path,
+    grpcurl: &str,
+) -> String {
+    let demo::Places { transactional, immediate, amqp_url, exchange, .. } = places;
+    let (one, other, id) = (&transactional.name, &immediate.name, Uuid::now_v7());
+    let (one_url, other_url) = (&transactional.database_url, &immediate.database_url);
+    let (log, config) = (log.display(), config.display());
+    let data = r#""type":"demo.hello","json":"{\"said\":\"world\"}""#;
+    format!(
+        r#"
+running until Ctrl-C:
+  gRPC        {grpc}
+  {one:<10}  {one_url}
+  {other:<10}  {other_url}
+  RabbitMQ    {amqp_url}  (exchange {exchange})
+  log         {log}
+  config      {config}
+
+to paste into another terminal: an event without a transaction, and where it is
+
+{grpcurl} -plaintext -d '{{"service":"{other}","events":[{{"id":"{id}",{data}}}]}}' {grpc} holdfast.v1.OutboxService/StageNow
+{grpcurl} -plaintext -d '{{"service":"{other}","id":"{id}"}}' {grpc} holdfast.v1.OutboxService/GetEvent
+
+and one in a transaction of psql's, which decides by COMMIT or ROLLBACK
+
+psql -X {one_url} <<'END'
+BEGIN;
+CREATE TABLE IF NOT EXISTS hello (said text);
+INSERT INTO hello VALUES ('world');
+SELECT holdfast.stage_ticket() AS ticket \gset
+\setenv TICKET :ticket
+\! {grpcurl} -plaintext -d '{{"service":"{one}","ticket":"'$TICKET'","events":[{{{data}}}]}}' {grpc} holdfast.v1.OutboxService/StageInTx
+COMMIT;
+END
+"#
+    )
 }

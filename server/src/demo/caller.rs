@@ -9,7 +9,7 @@ use sqlx::{Connection, Executor, PgConnection};
 use tonic::transport::Channel;
 use uuid::Uuid;
 
-use super::Places;
+use super::Service;
 
 pub(super) struct Caller {
     conn: PgConnection,
@@ -21,12 +21,12 @@ impl Caller {
     pub(super) const COMMIT: &'static str = "COMMIT";
     pub(super) const ROLLBACK: &'static str = "ROLLBACK";
 
-    pub(super) async fn open(places: &Places) -> anyhow::Result<Self> {
-        let mut conn = PgConnection::connect(&places.database_url).await?;
+    pub(super) async fn open(grpc: &str, service: &Service) -> anyhow::Result<Self> {
+        let mut conn = PgConnection::connect(&service.database_url).await?;
         conn.execute("CREATE TABLE IF NOT EXISTS demo_rows (id uuid PRIMARY KEY, note text NOT NULL)")
             .await?;
-        let client = OutboxServiceClient::connect(places.grpc.clone()).await?;
-        Ok(Self { conn, client, service: places.service.clone() })
+        let client = OutboxServiceClient::connect(grpc.to_owned()).await?;
+        Ok(Self { conn, client, service: service.name.clone() })
     }
 
     /// One unit of work: a row and its event in one transaction, ended by `end`. Answers the ids of both.
@@ -95,13 +95,29 @@ impl Caller {
     }
 }
 
-/// The process that is killed: stages inside its open transaction, prints the event's id, and never commits.
+/// Stages an event that is bound to no transaction; answers its id.
+pub(super) async fn stage_now(grpc: &str, service: &Service) -> anyhow::Result<Uuid> {
+    let event = Uuid::now_v7();
+    let sent = v1::Event {
+        id: event.to_string(),
+        r#type: "demo.said".into(),
+        data: Some(v1::event::Data::Json("{\"said\":\"hello\"}".into())),
+        ..v1::Event::default()
+    };
+    let request = v1::StageNowRequest { service: service.name.clone(), events: vec![sent] };
+    OutboxServiceClient::connect(grpc.to_owned()).await?.stage_now(request).await?;
+    Ok(event)
+}
+
+/// The process that is killed: stages inside its open transaction, prints the event's id, and never commits. It ends with whoever
+/// holds the other end of its stdin.
 ///
 /// # Errors
 /// A part is not there.
-pub async fn stage_and_wait(places: &Places, key: &str) -> anyhow::Result<()> {
-    let mut caller = Caller::open(places).await?;
+pub async fn stage_and_wait(grpc: &str, service: &Service, key: &str) -> anyhow::Result<()> {
+    let mut caller = Caller::open(grpc, service).await?;
     let (_, event, _) = caller.stage(key).await?;
     println!("{event}");
-    std::future::pending().await
+    tokio::task::spawn_blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink())).await??;
+    Ok(())
 }

@@ -1,9 +1,10 @@
 //! The main job, played on real parts: what `holdfast dev` shows a newcomer, one line a scene with what was seen.
 //!
 //! 1. an event of a committed transaction arrives;
-//! 2. one of a rolled-back transaction does not;
-//! 3. nor does one whose caller was killed between stage and commit;
-//! 4. ten events staged while the broker is stopped all arrive once it is back.
+//! 2. so does one of another service, staged without a transaction;
+//! 3. one of a rolled-back transaction does not;
+//! 4. nor does one whose caller was killed between stage and commit;
+//! 5. ten events staged while the broker is stopped all arrive once it is back.
 //!
 //! That something did *not* arrive is told from a later event of the same ordering key that did, and from the outbox
 //! itself; never from waiting a while.
@@ -30,14 +31,23 @@ pub use caller::stage_and_wait;
 pub struct Places {
     /// `http://127.0.0.1:port` of the server.
     pub grpc: String,
-    /// The database of the service that is played.
-    pub database_url: String,
-    /// The service's name.
-    pub service: String,
+    /// The service whose transactions are played.
+    pub transactional: Service,
+    /// The service that stages without one.
+    pub immediate: Service,
     /// The broker.
     pub amqp_url: String,
     /// The events exchange.
     pub exchange: String,
+}
+
+/// A service of the demo.
+#[derive(Debug, Clone)]
+pub struct Service {
+    /// Its name.
+    pub name: String,
+    /// Its own database.
+    pub database_url: String,
 }
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -48,11 +58,19 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The first scene that did not hold.
 pub async fn play(places: &Places, broker: &mut RabbitMq, say: impl Fn(&str)) -> anyhow::Result<()> {
     let mut consumer = Consumer::open(places).await.context("the demo's consumer")?;
-    let mut caller = Caller::open(places).await.context("the demo's caller")?;
+    let mut caller = Caller::open(&places.grpc, &places.transactional).await.context("the demo's caller")?;
 
     let took = committed(&mut caller, &mut consumer).await.context("a committed event")?;
     say(&format!(
-        "ok  committed         the row is there and its event arrived {} ms after COMMIT",
+        "ok  committed         {}: the row is there and its event arrived {} ms after COMMIT",
+        places.transactional.name,
+        took.as_millis()
+    ));
+
+    let took = staged_now(places, &mut consumer).await.context("an event without a transaction")?;
+    say(&format!(
+        "ok  staged now        {}: an event without a transaction arrived {} ms after the answer",
+        places.immediate.name,
         took.as_millis()
     ));
 
@@ -84,6 +102,13 @@ async fn committed(caller: &mut Caller, consumer: &mut Consumer) -> anyhow::Resu
     Ok(took)
 }
 
+async fn staged_now(places: &Places, consumer: &mut Consumer) -> anyhow::Result<Duration> {
+    let event = caller::stage_now(&places.grpc, &places.immediate).await?;
+    let answered_at = std::time::Instant::now();
+    consumer.wait_for(&[event], PATIENCE).await?;
+    Ok(answered_at.elapsed())
+}
+
 async fn rolled_back(caller: &mut Caller, consumer: &mut Consumer) -> anyhow::Result<()> {
     let (row, event) = caller.write("rolled-back", Caller::ROLLBACK).await?;
     ensure!(!caller.has_row(row).await?, "the row is there");
@@ -106,8 +131,11 @@ async fn vanished(
 
 async fn killed(places: &Places, caller: &mut Caller, consumer: &mut Consumer) -> anyhow::Result<u32> {
     let mut child = Command::new(std::env::current_exe()?)
-        .args(["dev-caller", "--grpc", &places.grpc, "--database-url", &places.database_url])
-        .args(["--service", &places.service, "--key", "killed"])
+        .args(["dev-caller", "--grpc", &places.grpc, "--service", &places.transactional.name])
+        .args(["--database-url", &places.transactional.database_url, "--key", "killed"])
+        // Its end is our end's, whatever ends us; and Ctrl-C is for us alone.
+        .stdin(std::process::Stdio::piped())
+        .process_group(0)
         .stdout(std::process::Stdio::piped())
         .kill_on_drop(true)
         .spawn()?;

@@ -45,6 +45,26 @@ pub enum Error {
         /// The process that holds it.
         pid: i32,
     },
+    /// A session lives in this folder.
+    #[error(
+        "another `holdfast dev` (process {owner}) uses {dir}; stop it, or take another folder with --data"
+    )]
+    InUse {
+        /// The folder.
+        dir: PathBuf,
+        /// Who has it, as he wrote it down.
+        owner: String,
+    },
+    /// A folder that is to be deleted holds what is not ours.
+    #[error(
+        "{dir} holds {found}, which is none of a session's files: not deleted; take another folder with --data"
+    )]
+    NotOurs {
+        /// The folder.
+        dir: PathBuf,
+        /// What was found in it.
+        found: String,
+    },
     /// No port could be had.
     #[error("found no free port between {from} and {to}")]
     NoFreePort {

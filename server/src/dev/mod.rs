@@ -9,6 +9,8 @@
 //! - As root the servers run under their system accounts (`postgres`, `rabbitmq`), else as the caller.
 //! - Nothing outlives its owner: not a dropped value, not a panic, and not a SIGKILL of the owning process
 //!   (see `supervised`).
+//! - A session's data folder is one session's at a time. What an earlier one left running in it (it and its supervisors were
+//!   killed) is known by the folder and ended; ports are the earlier one's as long as they are free.
 //! - A server that does not come up is an error that holds its last log lines; a missing program is an error
 //!   that says how to install it.
 //!
@@ -16,6 +18,8 @@
 
 mod account;
 mod error;
+pub mod folder;
+mod orphans;
 pub mod ports;
 pub mod postgres;
 mod process;
@@ -24,6 +28,7 @@ pub mod session;
 mod supervised;
 
 pub use error::Error;
+pub use folder::DataFolder;
 pub use postgres::Postgres;
 pub use rabbitmq::RabbitMq;
 pub use session::Session;

@@ -36,29 +36,47 @@ impl Lease {
     /// # Errors
     /// When the lock folder cannot be used, or nothing is free.
     pub fn any() -> Result<Self, Error> {
-        let folder = std::env::temp_dir().join(format!("holdfast-ports-{}", nix::unistd::geteuid()));
-        io(fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder), || {
-            format!("make the folder {}", folder.display())
-        })?;
         // A random start: parallel processes walk different stretches and seldom meet.
         let span = TO - FROM;
         let start = rand::rng().random_range(0..span);
         for step in 0..span {
-            let port = FROM + (start + step) % span;
-            let path = folder.join(port.to_string());
-            let lock = io(File::create(&path), || format!("open {}", path.display()))?;
-            match lock.try_lock() {
-                Ok(()) => {}
-                Err(TryLockError::WouldBlock) => continue,
-                Err(TryLockError::Error(source)) => {
-                    return Err(Error::Io { doing: format!("lock {}", path.display()), source });
-                }
-            }
-            if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-                return Ok(Self { port, _lock: Some(lock) });
+            if let Some(lease) = Self::try_port(FROM + (start + step) % span)? {
+                return Ok(lease);
             }
         }
         Err(Error::NoFreePort { from: FROM, to: TO })
+    }
+
+    /// This port if it is free, else some other: for what should stay where it was.
+    ///
+    /// # Errors
+    /// As [`Lease::any`].
+    pub fn rather(port: Option<u16>) -> Result<Self, Error> {
+        if let Some(port) = port.filter(|port| (FROM..TO).contains(port))
+            && let Some(lease) = Self::try_port(port)?
+        {
+            return Ok(lease);
+        }
+        Self::any()
+    }
+
+    /// `None` if somebody has it.
+    fn try_port(port: u16) -> Result<Option<Self>, Error> {
+        let folder = std::env::temp_dir().join(format!("holdfast-ports-{}", nix::unistd::geteuid()));
+        io(fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder), || {
+            format!("make the folder {}", folder.display())
+        })?;
+        let path = folder.join(port.to_string());
+        let lock = io(File::create(&path), || format!("open {}", path.display()))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(source)) => {
+                return Err(Error::Io { doing: format!("lock {}", path.display()), source });
+            }
+        }
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+        Ok(free.then_some(Self { port, _lock: Some(lock) }))
     }
 
     /// The port that the caller insists on; nothing is tested or locked.
@@ -67,12 +85,12 @@ impl Lease {
         Self { port, _lock: None }
     }
 
-    /// `port` if there is one, else some free port.
+    /// `port` if there is one, else rather `wish` than some other free port.
     ///
     /// # Errors
     /// As [`Lease::any`].
-    pub fn of(port: Option<u16>) -> Result<Self, Error> {
-        port.map_or_else(Self::any, |port| Ok(Self::fixed(port)))
+    pub fn of(port: Option<u16>, wish: Option<u16>) -> Result<Self, Error> {
+        port.map_or_else(|| Self::rather(wish), |port| Ok(Self::fixed(port)))
     }
 
     /// Its number.
@@ -91,6 +109,18 @@ mod tests {
         let (one, two) = (Lease::any()?, Lease::any()?);
         assert_ne!(one.port(), two.port());
         assert!(one.port() < 32_768 && two.port() < 32_768);
+        Ok(())
+    }
+
+    #[test]
+    fn a_port_is_had_again_when_it_is_free_and_another_when_it_is_not() -> Result<(), Error> {
+        let first = Lease::any()?;
+        let port = first.port();
+        assert_ne!(Lease::rather(Some(port))?.port(), port);
+        drop(first);
+        assert_eq!(Lease::rather(Some(port))?.port(), port);
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, port));
+        assert!(taken.is_err() || Lease::rather(Some(port))?.port() != port);
         Ok(())
     }
 }

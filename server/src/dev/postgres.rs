@@ -38,6 +38,8 @@ pub struct Options {
     pub dir: PathBuf,
     /// The port; `None` takes a free one.
     pub port: Option<u16>,
+    /// The port to take rather than any other that is free, if `port` is `None`.
+    pub wish: Option<u16>,
     /// Lines for `postgresql.conf`; they win over ours.
     pub settings: Vec<String>,
     /// How long to wait for the first connection, recovery included.
@@ -52,6 +54,7 @@ impl Options {
         Self {
             dir: dir.into(),
             port: None,
+            wish: None,
             settings: Vec::new(),
             ready_within: Duration::from_secs(60),
             bin: None,
@@ -93,7 +96,10 @@ impl Postgres {
         tokio::task::spawn_blocking(prepare)
             .await
             .map_err(|error| Error::Io { doing: "prepare the cluster".to_owned(), source: error.into() })??;
-        let lease = Lease::of(options.port)?;
+        if !options.dir.join("data/PG_VERSION").is_file() {
+            make_cluster(&bin, &account, &options.dir).await?;
+        }
+        let lease = Lease::of(options.port, options.wish)?;
         let mut server = Self { options, bin, account, lease, running: None };
         let mut tries = 0;
         loop {
@@ -294,31 +300,53 @@ fn newest(base: &Path) -> Option<PathBuf> {
     majors.max_by_key(|(major, _)| *major).map(|(_, path)| path)
 }
 
-/// Makes the folder and the cluster, once.
+/// Is everything there that a start needs of this machine?
+pub(super) fn preflight() -> Result<(), Error> {
+    find_bin()?;
+    Account::for_server("postgres", INSTALL)?;
+    Ok(())
+}
+
+/// Makes the folder.
 fn prepare(bin: &Path, account: &Account, options: &Options) -> Result<(), Error> {
     account.own_folder(&options.dir)?;
     account.can_reach(&options.dir)?;
-    account.can_reach(&bin.join("postgres"))?;
-    let data = options.dir.join("data");
-    if data.join("PG_VERSION").is_file() {
-        return Ok(());
+    account.can_reach(&bin.join("postgres"))
+}
+
+/// Makes the cluster, whole or not at all: a name that says "finished" is given to it when it is. Like a server it does not
+/// outlive us.
+async fn make_cluster(bin: &Path, account: &Account, dir: &Path) -> Result<(), Error> {
+    let new = dir.join("data.new");
+    if new.exists() {
+        io(fs::remove_dir_all(&new), || format!("remove {}", new.display()))?;
     }
     let mut command = account.command(&bin.join("initdb"));
-    command.arg("-D").arg(&data).current_dir(&options.dir);
+    command.arg("-D").arg(&new);
     // No sync: the folder is minutes old, a power cut in between costs nothing.
     command.args(["-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]);
-    let output = io(command.output(), || "run initdb".to_owned())?;
-    if !output.status.success() {
-        let both = [output.stdout, output.stderr].concat();
-        return Err(Error::Program {
-            program: "initdb",
-            status: output.status.to_string(),
-            output: String::from_utf8_lossy(&both).into_owned(),
-        });
+    let log = dir.join("initdb.log");
+    let mut running = Supervised::spawn(Spec {
+        server: "initdb",
+        account,
+        command,
+        dir,
+        log: log.clone(),
+        gentle: Signal::SIGTERM,
+    })?;
+    let status = loop {
+        match running.exited() {
+            Some(status) => break status,
+            None => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    };
+    if !status.success() {
+        return Err(Error::Program { program: "initdb", status: status.to_string(), output: tail(&log) });
     }
-    let main = data.join("postgresql.conf");
+    let main = new.join("postgresql.conf");
     let text = io(fs::read_to_string(&main), || format!("read {}", main.display()))?;
-    account.write(&main, &format!("{text}\ninclude 'holdfast.conf'\n"))
+    account.write(&main, &format!("{text}\ninclude 'holdfast.conf'\n"))?;
+    io(fs::rename(&new, dir.join("data")), || format!("rename {}", new.display()))
 }
 
 /// What `postmaster.pid` says.

@@ -25,6 +25,25 @@ pub(super) fn is_alive(pid: Pid) -> bool {
     stat(pid).is_some_and(|(state, _)| !matches!(state, 'Z' | 'X'))
 }
 
+/// Its parent.
+pub(super) fn parent(pid: Pid) -> Option<Pid> {
+    stat(pid).map(|(_, parent)| parent)
+}
+
+/// All processes there are.
+pub(super) fn all() -> Vec<Pid> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pid = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok().map(Pid::from_raw);
+    entries.flatten().filter_map(pid).collect()
+}
+
+/// A variable of the environment that a process was started with; `None` if it has none, or is not ours to look at.
+pub(super) fn variable(pid: Pid, name: &str) -> Option<Vec<u8>> {
+    let all = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let prefix = [name.as_bytes(), b"="].concat();
+    all.split(|byte| *byte == 0).find_map(|one| one.strip_prefix(prefix.as_slice())).map(<[u8]>::to_vec)
+}
+
 /// The command line of a process, its arguments parted by spaces.
 pub(super) fn command_line(pid: Pid) -> Option<String> {
     let raw = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
@@ -33,17 +52,7 @@ pub(super) fn command_line(pid: Pid) -> Option<String> {
 
 /// `root` and everything below it.
 fn tree(root: Pid) -> BTreeSet<Pid> {
-    let mut parents = Vec::new();
-    if let Ok(entries) = fs::read_dir("/proc") {
-        for entry in entries.flatten() {
-            let pid = entry.file_name().to_str().and_then(|name| name.parse().ok()).map(Pid::from_raw);
-            if let Some(pid) = pid
-                && let Some((_, parent)) = stat(pid)
-            {
-                parents.push((pid, parent));
-            }
-        }
-    }
+    let parents: Vec<(Pid, Pid)> = all().into_iter().filter_map(|pid| Some((pid, parent(pid)?))).collect();
     let mut found = BTreeSet::from([root]);
     loop {
         let before = found.len();

@@ -43,6 +43,8 @@ pub struct Options {
     pub dir: PathBuf,
     /// The AMQP port; `None` takes a free one.
     pub port: Option<u16>,
+    /// The ports to take rather than any others that are free: AMQP (if `port` is `None`), distribution, port mapper.
+    pub wishes: [Option<u16>; 3],
     /// Plugins beyond none; `rabbitmq_management` also gets a port, see [`RabbitMq::management_port`].
     pub plugins: Vec<String>,
     /// The management plugin's port; `None` takes a free one.
@@ -61,6 +63,7 @@ impl Options {
         Self {
             dir: dir.into(),
             port: None,
+            wishes: [None; 3],
             plugins: Vec::new(),
             management_port: None,
             definitions: None,
@@ -96,10 +99,10 @@ impl Ports {
     fn lease(options: &Options) -> Result<Self, Error> {
         let management = options.plugins.iter().any(|name| name == "rabbitmq_management");
         Ok(Self {
-            amqp: Lease::of(options.port)?,
-            distribution: Lease::any()?,
-            mapper: Lease::any()?,
-            management: if management { Some(Lease::of(options.management_port)?) } else { None },
+            amqp: Lease::of(options.port, options.wishes[0])?,
+            distribution: Lease::rather(options.wishes[1])?,
+            mapper: Lease::rather(options.wishes[2])?,
+            management: if management { Some(Lease::of(options.management_port, None)?) } else { None },
         })
     }
 }
@@ -148,6 +151,7 @@ impl RabbitMq {
             match broker.start_again().await {
                 Err(error) if error.is_port_taken() && broker.options.port.is_none() && tries < 5 => {
                     tries += 1;
+                    broker.options.wishes = [None; 3];
                     broker.ports = Ports::lease(&broker.options)?;
                 }
                 other => return other.map(|()| broker),
@@ -247,6 +251,12 @@ impl RabbitMq {
     #[must_use]
     pub fn port(&self) -> u16 {
         self.ports.amqp.port()
+    }
+
+    /// All ports that another start may wish for: AMQP, distribution, port mapper.
+    #[must_use]
+    pub fn ports(&self) -> [u16; 3] {
+        [self.ports.amqp.port(), self.ports.distribution.port(), self.ports.mapper.port()]
     }
 
     /// The port of the management API on 127.0.0.1, if the plugin is on.
@@ -360,6 +370,14 @@ async fn speaks_amqp(port: u16) -> bool {
         stream.read_u8().await.ok()
     };
     matches!(timeout(Duration::from_secs(2), ask).await, Ok(Some(1)))
+}
+
+/// Is everything there that a start needs of this machine?
+pub(super) fn preflight() -> Result<(), Error> {
+    find_server()?;
+    find_epmd()?;
+    Account::for_server("rabbitmq", INSTALL)?;
+    Ok(())
 }
 
 fn find_server() -> Result<PathBuf, Error> {

@@ -1,11 +1,11 @@
 //! What `holdfast dev` runs on: a private PostgreSQL and RabbitMQ in a data folder that is kept, and a configuration for
 //! a server on top of them, with two services whose databases are made and migrated.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
-use super::{Error, Postgres, RabbitMq, ports, postgres, rabbitmq};
+use super::{DataFolder, Error, Postgres, RabbitMq, ports, postgres, rabbitmq};
 
 /// The services of a development session.
 pub const SERVICES: [&str; 2] = ["orders", "billing"];
@@ -20,12 +20,17 @@ pub struct Session {
     /// RabbitMQ.
     pub rabbitmq: RabbitMq,
     grpc_port: ports::Lease,
+    // After the servers: they are gone when somebody else can have the folder.
+    folder: DataFolder,
 }
 
 /// Why a session did not come up.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// A private server.
+    /// The machine lacks something.
+    #[error("{}", lines(.0))]
+    Machine(Vec<Error>),
+    /// A private server, or the folder.
     #[error(transparent)]
     Server(#[from] Error),
     /// The session's own databases.
@@ -33,18 +38,52 @@ pub enum SessionError {
     Database(#[from] sqlx::Error),
 }
 
+fn lines(errors: &[Error]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  and ")
+}
+
+/// Is everything there that a session needs of this machine? Asked before anything is started or made.
+///
+/// # Errors
+/// Everything that is missing, each with where it was looked for and its package.
+pub fn preflight() -> Result<(), SessionError> {
+    let missing: Vec<Error> =
+        [postgres::preflight(), rabbitmq::preflight()].into_iter().filter_map(Result::err).collect();
+    if missing.is_empty() { Ok(()) } else { Err(SessionError::Machine(missing)) }
+}
+
 impl Session {
-    /// Starts both servers side by side in `data` and makes the databases that are not there yet.
+    /// Starts both servers side by side in the folder and makes the databases that are not there yet. Dropped half-way it leaves
+    /// nothing running.
     ///
     /// # Errors
-    /// See [`SessionError`]; a missing program is named together with its package.
-    pub async fn start(data: &Path) -> Result<Self, SessionError> {
-        let (postgres, rabbitmq) = tokio::join!(
-            Postgres::start(postgres::Options::new(data.join("postgres"))),
-            RabbitMq::start(rabbitmq::Options::new(data.join("rabbitmq")))
-        );
-        let session = Self { postgres: postgres?, rabbitmq: rabbitmq?, grpc_port: ports::Lease::any()? };
-        let mut admin = PgConnection::connect(&session.postgres.url("postgres")).await?;
+    /// See [`SessionError`].
+    pub async fn start(folder: DataFolder) -> Result<Self, SessionError> {
+        let wishes = folder.ports();
+        let wish = |name: &str| wishes.get(name)?.as_integer().and_then(|port| u16::try_from(port).ok());
+        let mut database = postgres::Options::new(folder.path().join("postgres"));
+        database.wish = wish("postgres");
+        let mut broker = rabbitmq::Options::new(folder.path().join("rabbitmq"));
+        broker.wishes = ["amqp", "distribution", "mapper"].map(wish);
+        // Both to the end, also if one fails: a start that is broken off is a kill.
+        let (postgres, rabbitmq) = tokio::join!(Postgres::start(database), RabbitMq::start(broker));
+        let (postgres, rabbitmq) = (postgres?, rabbitmq?);
+        let grpc_port = ports::Lease::rather(wish("grpc"))?;
+        let [amqp, distribution, mapper] = rabbitmq.ports();
+        folder.remember_ports(&[
+            ("postgres", postgres.port()),
+            ("amqp", amqp),
+            ("distribution", distribution),
+            ("mapper", mapper),
+            ("grpc", grpc_port.port()),
+        ])?;
+        let session = Self { postgres, rabbitmq, grpc_port, folder };
+        session.make_databases().await?;
+        Ok(session)
+    }
+
+    async fn make_databases(&self) -> Result<(), sqlx::Error> {
+        let mut admin = PgConnection::connect(&self.postgres.url("postgres")).await?;
         for name in SERVICES.iter().chain([&CONTROL]) {
             let there: bool =
                 sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM pg_database WHERE datname = $1)")
@@ -56,8 +95,12 @@ impl Session {
                 admin.execute(AssertSqlSafe(format!("CREATE DATABASE {name}"))).await?;
             }
         }
-        admin.close().await?;
-        Ok(session)
+        admin.close().await
+    }
+
+    /// Where its data are.
+    pub fn folder(&self) -> &DataFolder {
+        &self.folder
     }
 
     /// The database of one of the services.
@@ -82,7 +125,11 @@ impl Session {
             .map(|name| format!("[services.{name}]\ndatabase_url = \"{}\"\n", self.database_url(name)))
             .collect();
         format!(
-            "listen = \"127.0.0.1:{}\"\nadmin_listen = \"127.0.0.1:0\"\n\
+            "# Written by `holdfast dev` at each start.
+\
+             listen = \"127.0.0.1:{}\"
+admin_listen = \"127.0.0.1:0\"
+\
              [control]\ndatabase_url = \"{}\"\n\
              [broker]\nurl = \"{}\"\n{services}",
             self.grpc_port.port(),

@@ -24,13 +24,13 @@ use nix::{
 use super::{
     account::Account,
     error::{Error, io},
-    process,
+    orphans, process,
 };
 
 /// `$1` is the gentle signal, the rest the command. The server's output goes where the shell's stderr goes.
 /// The watcher reads the pipe as fd 3, because a shell gives background jobs /dev/null as stdin. It naps in
 /// short steps so that no `sleep` is left behind when it is killed.
-const SHELL: &str = r#"
+pub(super) const SHELL: &str = r#"
 signal=$1; shift
 exec 3<&0
 "$@" </dev/null >&2 3<&- &
@@ -91,6 +91,7 @@ impl Supervised {
                 command.env(name, value);
             }
         }
+        command.env(orphans::MARK, spec.dir);
         command.current_dir(spec.dir).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
         let mut shell = io(command.spawn(), || format!("start {}", spec.server))?;

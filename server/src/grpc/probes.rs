@@ -20,7 +20,7 @@ use crate::health::{Component, Facts};
 /// The RPC services themselves, which generic tools ask for: as `readiness`.
 const SERVED: [&str; 2] = ["holdfast.v1.OutboxService", "holdfast.v1.ControlService"];
 /// A look costs microseconds; a change is told this late at most.
-const LOOK: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_millis(100);
 const CONNECT: Duration = Duration::from_secs(2);
 
 /// The health service: each component of `facts` is known to it from the start, as NOT_SERVING.

@@ -1,7 +1,14 @@
 //! Memory and disk alarms of the broker, raised while events flow (pitfalls: confirms never come, and the next publish itself
 //! hangs): staging goes on, no attempt is burnt, a stop ends in time, and all is delivered when the alarm is over.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 
 use holdfast_proto::v1::EventState;
 use holdfast_server::dev::{RabbitMq, rabbitmq};
@@ -22,21 +29,23 @@ use tokio::net::TcpStream;
 
 use super::{expect_broker_trouble, row, row_is};
 
-/// Stages in transactions that roll back, until the server is gone; tells how many stages were answered.
-fn stages_and_rolls_back(scene: &Scene<ServerProcess>) -> impl Future<Output = usize> + Send + 'static {
+/// Stages in transactions that roll back, until the server is gone; counts the stages that were answered.
+fn stages_and_rolls_back(
+    scene: &Scene<ServerProcess>,
+    answered: Arc<AtomicUsize>,
+) -> impl Future<Output = ()> + Send + 'static {
     let (client, url) = (scene.client.clone(), scene.database.url());
     async move {
         let mut caller = Caller::connect(&url).await;
-        let mut answered = 0;
         loop {
             let ticket = caller.begin_with_ticket().await;
             let staged = client.try_stage(ticket, &[event("order.undone")]).await;
             caller.rollback().await;
             if staged.is_err() {
                 caller.close().await;
-                return answered;
+                return;
             }
-            answered += 1;
+            answered.fetch_add(1, SeqCst);
         }
     }
 }
@@ -83,17 +92,23 @@ async fn weathered(folder: &Path, raise: &[&str], clear: &[&str]) {
     let mut open = scene.caller().await;
     let ticket = open.begin_with_ticket().await;
     scene.client.stage(ticket, &[event("order.open")]).await;
-    let callers: Vec<_> = (0..4).map(|_| tokio::spawn(stages_and_rolls_back(&scene))).collect();
+    let answered = Arc::new(AtomicUsize::new(0));
+    let callers: Vec<_> =
+        (0..4).map(|_| tokio::spawn(stages_and_rolls_back(&scene, answered.clone()))).collect();
+    wait::until("callers at work", LONG, || async {
+        let seen = answered.load(SeqCst);
+        if seen >= 20 { Ok(()) } else { Err(seen) }
+    })
+    .await;
     scene.server.sigterm();
     assert!(scene.server.exit_status(Duration::from_secs(25)).await.success());
     assert_eq!(watched.next().await, ServingStatus::NotServing);
     drop((silent, silent_admin));
     open.rollback().await;
-    let mut discarded = 1;
     for caller in callers {
-        discarded += caller.await.unwrap();
+        caller.await.unwrap();
     }
-    assert!(discarded > 1, "somebody was staging");
+    let discarded = 1 + answered.load(SeqCst);
     for one in &events {
         let waiting = row(&scene.database, &one.id).await;
         assert_eq!((waiting.attempts, waiting.claimed, waiting.published), (0, false, false), "{waiting:?}");

@@ -91,12 +91,12 @@ async fn the_first_delivery_after_a_restart_on_a_backlog_takes_less_than_five_se
     let mut scene = Scene::builder().start_process().await;
     scene.server.sigterm();
     assert!(scene.server.exit_status(STOP).await.success());
-    let rows = 20_000;
+    let rows = 5_000;
     scene
         .database
         .run(&format!(
             "INSERT INTO holdfast.event_outbox (event_type, envelope, ordering_key)
-             SELECT 'order.placed', jsonb_build_object('id', n, 'type', 'order.placed'), 'k-' || n % 5000
+             SELECT 'order.placed', jsonb_build_object('id', n, 'type', 'order.placed'), 'k-' || n % 1000
              FROM generate_series(1, {rows}) AS n"
         ))
         .await;

@@ -1,9 +1,12 @@
 //! `grpcurl`, the second real client: another implementation of gRPC, over reflection (design, section 1), and the lines
 //! that the protobuf files tell people to type.
 
-use std::{env, fs, path::Path};
+use std::env;
 
+use holdfast_proto::FILE_DESCRIPTOR_SET;
 use holdfast_tests::{auth, caller::Caller, client::event, scene::Scene, wait};
+use prost::Message as _;
+use prost_types::FileDescriptorSet;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -120,36 +123,72 @@ async fn grpcurl_stages_and_does_not_find_the_event_after_the_rollback() {
 async fn grpcurl_asks_for_the_servers_health() {
     let scene = Scene::start().await;
 
+    holdfast_tests::health::Health::of(scene.server.address()).serves("").await;
     let answer = call(&scene, "grpc.health.v1.Health/Check", &json!({})).await.unwrap();
 
     assert_eq!(answer["status"], "SERVING");
     scene.end(0).await;
 }
 
-/// A documented line: the method it stands above and the command.
-type Line = (String, String);
+/// What the documented lines say for what a reader puts in, and what this test puts in. A new line uses these, or adds its
+/// own here and in CONTRIBUTING; what it needs to be there is made in [`every_documented_grpcurl_line_works_as_it_stands`].
+struct Placeholders {
+    /// `localhost:50551`: where the server listens.
+    address: String,
+    /// `-4711`: the ticket of an open transaction of service `orders`.
+    ticket: String,
+    /// `0198c2a5-7d1e-7c43-9d0c-2f6f0f0c9a11`: an event of that transaction.
+    event: String,
+    /// `0198c2a5-7d1e-7c43-9d0c-2f6f0f0c9a12`: an event bound to no transaction.
+    event_now: String,
+}
 
-/// All lines of all protobuf files, in their order. Each RPC has one.
+impl Placeholders {
+    /// Each text with what replaces it.
+    fn table(&self) -> [(&'static str, &str); 4] {
+        [
+            (ADDRESS, &self.address),
+            ("-4711", &self.ticket),
+            ("0198c2a5-7d1e-7c43-9d0c-2f6f0f0c9a11", &self.event),
+            ("0198c2a5-7d1e-7c43-9d0c-2f6f0f0c9a12", &self.event_now),
+        ]
+    }
+}
+
+/// Where every documented line sends its call.
+const ADDRESS: &str = "localhost:50551";
+
+/// A documented line: the method whose comment it stands in, and the arguments of grpcurl.
+#[derive(Debug)]
+struct Line {
+    method: String,
+    arguments: String,
+}
+
+/// The lines of all RPCs of the contract, in its order. Each RPC has at least one.
 fn documented_lines() -> Vec<Line> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proto/holdfast/v1");
-    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    let mut lines = Vec::new();
-    for file in files {
-        let text = fs::read_to_string(&file).unwrap();
-        let (mut service, mut command) = (String::new(), None);
-        for line in text.lines().map(str::trim) {
-            if let Some(rest) = line.strip_prefix("// `grpcurl ") {
-                command = Some(rest.strip_suffix('`').unwrap().to_owned());
-            } else if let Some(rest) = line.strip_prefix("service ") {
-                service = rest.split(' ').next().unwrap().to_owned();
-            } else if let Some(rest) = line.strip_prefix("rpc ") {
-                let method = format!("holdfast.v1.{service}/{}", rest.split('(').next().unwrap());
-                let command = command.take().unwrap_or_else(|| panic!("{method} has no grpcurl line"));
-                lines.push((method, command));
+    let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap();
+    let (mut lines, mut bare) = (Vec::new(), Vec::new());
+    for file in set.file.iter().filter(|file| file.package() == "holdfast.v1") {
+        let locations = &file.source_code_info.as_ref().unwrap().location;
+        for (at, service) in (0..).zip(&file.service) {
+            for (index, method) in (0..).zip(&service.method) {
+                // 6: the file's services; 2: their methods.
+                let place = locations.iter().find(|location| location.path == [6, at, 2, index]);
+                let comment = place.map(|place| place.leading_comments()).unwrap_or_default();
+                let method = format!("holdfast.v1.{}/{}", service.name(), method.name());
+                let before = lines.len();
+                for line in comment.lines().filter_map(|line| line.trim().strip_prefix("`grpcurl ")) {
+                    let arguments = line.strip_suffix('`').unwrap().to_owned();
+                    lines.push(Line { method: method.clone(), arguments });
+                }
+                if lines.len() == before {
+                    bare.push(method);
+                }
             }
         }
     }
+    assert!(bare.is_empty(), "these RPCs have no line `grpcurl …` in their comments: {bare:?}");
     lines
 }
 
@@ -157,28 +196,30 @@ fn documented_lines() -> Vec<Line> {
 async fn every_documented_grpcurl_line_works_as_it_stands() {
     let scene = Scene::start().await;
     let mut caller = scene.caller().await;
-    let ticket = caller.begin_with_ticket().await.to_string();
-    let id = event("").id;
+    let placeholders = Placeholders {
+        address: scene.server.address().to_string(),
+        ticket: caller.begin_with_ticket().await.to_string(),
+        event: event("").id,
+        event_now: event("").id,
+    };
     let lines = documented_lines();
-    assert!(lines.iter().any(|(method, _)| method == STAGE), "{lines:?}");
+    for (text, _) in placeholders.table() {
+        assert!(lines.iter().any(|line| line.arguments.contains(text)), "no line says {text} any more");
+    }
 
-    for (method, line) in &lines {
+    for Line { method, arguments } in &lines {
         assert!(
-            line.ends_with(&format!(" localhost:50551 {method}")),
-            "{method} is not what is called: {line}"
+            arguments.ends_with(&format!(" {ADDRESS} {method}")),
+            "{method} is not what is called: {arguments}"
         );
-        // What a reader puts in: an address, a ticket, an id.
-        let line = line
-            .replace("localhost:50551", &scene.server.address().to_string())
-            .replace("-4711", &ticket)
-            .replace("0198c2a5-7d1e-7c43-9d0c-2f6f0f0c9a11", &id);
+        let typed =
+            placeholders.table().iter().fold(arguments.clone(), |typed, (text, is)| typed.replace(text, is));
         let mut shell = Command::new("sh");
-        shell.env("TOKEN", token()).args(["-c", &format!("exec \"$0\" {line}"), &grpcurl()]);
-        output(shell).await.unwrap_or_else(|said| panic!("grpcurl {line}\n{said}"));
+        shell.env("TOKEN", token()).args(["-c", &format!("exec \"$0\" {typed}"), &grpcurl()]);
+        output(shell).await.unwrap_or_else(|said| panic!("grpcurl {typed}\n{said}"));
     }
 
     caller.commit().await;
-    scene.consumer.wait_for_ids(&[&id], wait::LONG).await;
-    // The line of StageNow has an id of its own.
+    scene.consumer.wait_for_ids(&[&placeholders.event, &placeholders.event_now], wait::LONG).await;
     scene.end(2).await;
 }
