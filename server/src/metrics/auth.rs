@@ -24,7 +24,7 @@ impl Auth {
             accepted: d.counters(
                 "auth_accepted_total",
                 "Calls with a good token, by the key that signed it (its kid).",
-                &["key"],
+                &["kid"],
             )?,
             refused: d.counters(
                 "auth_refused_total",

@@ -60,7 +60,7 @@ async fn which_check_failed_is_in_the_metric_and_never_in_the_answer() {
     told.dedup();
     assert_eq!(told, ["a valid bearer token is required"]);
     assert_eq!(look(&scene, &[&bearer(&good)]).await.code(), Code::NotFound);
-    assert!(scene.server.metric("holdfast_auth_accepted_total", "key=\"eddsa-") >= 1.0);
+    assert!(scene.server.metric("holdfast_auth_accepted_total", "kid=\"eddsa-") >= 1.0);
     scene.end(0).await;
 }
 
