@@ -163,7 +163,7 @@ async fn use_it(arguments: &Arguments, up: Up, signals: &mut Signals) -> anyhow:
         () = running.failed() => Err(anyhow::anyhow!("a task of the server panicked")),
     };
     if played.is_ok() && interrupted.is_none() && !arguments.once {
-        println!("{}", endpoints(&places, running.local_addr, &log, &config, &arguments.grpcurl));
+        println!("{}", endpoints(&places, &running, &log, &config, &arguments.grpcurl));
         tokio::select! {
             _ = signals.come() => println!("stopping"),
             () = running.failed() => {}
@@ -185,7 +185,7 @@ async fn use_it(arguments: &Arguments, up: Up, signals: &mut Signals) -> anyhow:
 /// What there is, and lines that work as they stand.
 fn endpoints(
     places: &demo::Places,
-    grpc: std::net::SocketAddr,
+    running: &app::Running,
     log: &std::path::Path,
     config: &std::path::Path,
     grpcurl: &str,
@@ -194,11 +194,14 @@ fn endpoints(
     let (one, other, id) = (&transactional.name, &immediate.name, Uuid::now_v7());
     let (one_url, other_url) = (&transactional.database_url, &immediate.database_url);
     let (log, config) = (log.display(), config.display());
+    let grpc = running.local_addr;
+    let admin = running.admin_addr.map(|at| format!("http://{at}/metrics")).unwrap_or_default();
     let data = r#""type":"demo.hello","json":"{\"said\":\"world\"}""#;
     format!(
         r#"
 running until Ctrl-C:
   gRPC        {grpc}
+  metrics     {admin}
   {one:<10}  {one_url}
   {other:<10}  {other_url}
   RabbitMQ    {amqp_url}  (exchange {exchange})

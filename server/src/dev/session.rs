@@ -20,6 +20,7 @@ pub struct Session {
     /// RabbitMQ.
     pub rabbitmq: RabbitMq,
     grpc_port: ports::Lease,
+    admin_port: ports::Lease,
     // After the servers: they are gone when somebody else can have the folder.
     folder: DataFolder,
 }
@@ -69,6 +70,7 @@ impl Session {
         let (postgres, rabbitmq) = tokio::join!(Postgres::start(database), RabbitMq::start(broker));
         let (postgres, rabbitmq) = (postgres?, rabbitmq?);
         let grpc_port = ports::Lease::rather(wish("grpc"))?;
+        let admin_port = ports::Lease::rather(wish("admin"))?;
         let [amqp, distribution, mapper] = rabbitmq.ports();
         folder.remember_ports(&[
             ("postgres", postgres.port()),
@@ -76,8 +78,9 @@ impl Session {
             ("distribution", distribution),
             ("mapper", mapper),
             ("grpc", grpc_port.port()),
+            ("admin", admin_port.port()),
         ])?;
-        let session = Self { postgres, rabbitmq, grpc_port, folder };
+        let session = Self { postgres, rabbitmq, grpc_port, admin_port, folder };
         session.make_databases().await?;
         Ok(session)
     }
@@ -128,11 +131,12 @@ impl Session {
             "# Written by `holdfast dev` at each start.
 \
              listen = \"127.0.0.1:{}\"
-admin_listen = \"127.0.0.1:0\"
+admin_listen = \"127.0.0.1:{}\"
 \
              [control]\ndatabase_url = \"{}\"\n\
              [broker]\nurl = \"{}\"\n{services}",
             self.grpc_port.port(),
+            self.admin_port.port(),
             self.control_url(),
             self.amqp_url(),
         )

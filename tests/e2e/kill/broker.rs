@@ -25,6 +25,9 @@ fn announce(stand: &Stand) {
     for line in ["broker connection lost", "broker cannot be reached", "no channel to publish on"] {
         stand.logs.expect(line);
     }
+    // Whoever waited for a connection when the replicas were stopped has waited for too long when they wake up.
+    stand.logs.expect("service database cannot be drained");
+    stand.logs.expect("resolver cannot reach its database");
 }
 
 #[tokio::test]
