@@ -68,6 +68,8 @@ pub const GET_EVENT: Rpc = Rpc::new(OUTBOX, "GetEvent", Repeat::Always);
 pub const LIST_SERVICES: Rpc = Rpc::new(CONTROL, "ListServices", Repeat::Always);
 /// A look-up.
 pub const GET_SERVICE: Rpc = Rpc::new(CONTROL, "GetService", Repeat::Always);
+/// A look-up, which is itself written into the audit each time.
+pub const LIST_ADMIN_AUDIT: Rpc = Rpc::new(CONTROL, "ListAdminAudit", Repeat::Always);
 
 const HOLDS: &str = "holdfast.v1.HoldService";
 
@@ -86,6 +88,7 @@ pub const ALL: &[Rpc] = &[
     GET_EVENT,
     LIST_SERVICES,
     GET_SERVICE,
+    LIST_ADMIN_AUDIT,
     RELEASE_HELD,
     DROP_HELD,
     LIST_HELD,

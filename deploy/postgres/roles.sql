@@ -64,6 +64,7 @@ FROM (VALUES
     ('holdfast.schema_migrations', 'INSERT, UPDATE, DELETE'),
     ('holdfast.control_migrations', 'INSERT, UPDATE, DELETE'),
     ('holdfast.admin_audit', 'UPDATE, DELETE'),
+    ('holdfast.admin_audit_outcome', 'UPDATE, DELETE'),
     ('holdfast.hold_outcome', 'UPDATE')
 ) AS except_for (relation, privileges)
 WHERE to_regclass(relation) IS NOT NULL \gexec

@@ -36,9 +36,13 @@ impl ErrorReason {
             Self::EventContended | Self::HoldContended => Code::Aborted,
             Self::TooLarge => Code::ResourceExhausted,
             Self::UnknownService | Self::EventNotFound => Code::NotFound,
-            Self::DatabaseUnavailable | Self::DatabaseReadOnly | Self::Overloaded | Self::ShuttingDown => {
-                Code::Unavailable
-            }
+            Self::DatabaseUnavailable
+            | Self::DatabaseReadOnly
+            | Self::AuditUnavailable
+            | Self::Overloaded
+            | Self::ShuttingDown => Code::Unavailable,
+            Self::Unauthenticated => Code::Unauthenticated,
+            Self::ScopeMissing => Code::PermissionDenied,
             Self::Internal => Code::Internal,
         }
     }

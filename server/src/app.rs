@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -24,17 +25,20 @@ use tokio::sync::Notify;
 use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 use tracing::{debug, error, info, warn};
 use uuid::Uuid;
 
-use crate::admin_http::Admin;
+use crate::admin_http;
+use crate::audit::Audit;
+use crate::auth::{Expectations, KeyFiles, Report, Verifier};
 use crate::broker::{AmqpPublisher, Link, LinkOptions};
 use crate::check::connections;
-use crate::config::{Config, Secret, Service, Unroutable, Wake};
+use crate::config::{Auth, Config, Secret, Service, Tls, Unroutable, Wake};
 use crate::db::{self, Pool};
 use crate::grpc::{
-    Calls, ControlFront, HoldFront, OutboxFront, RenameOversize, RequestId, ServiceHandle, Services,
-    Settings, ThisReplica, probes,
+    Admin, Authentication, Calls, ControlFront, Gate, HoldFront, OutboxFront, Reflection, RenameOversize,
+    RequestId, ServiceHandle, Services, Settings, ThisReplica, probes,
 };
 use crate::health::Facts;
 use crate::metrics::Metrics;
@@ -47,6 +51,8 @@ const MAX_DECODED_BYTES: usize = 2 * envelope::MAX_REQUEST_BYTES;
 const MAX_STREAMS: u32 = 1_024;
 /// How long calls in flight may take to finish once the server stops.
 const FRONT_GRACE: Duration = Duration::from_secs(5);
+/// How long a TLS handshake may take: who connects and says nothing is let go.
+const TLS_PATIENCE: Duration = Duration::from_secs(10);
 /// The same for scrapes; it comes on top of everything else.
 const ADMIN_GRACE: Duration = Duration::from_millis(300);
 
@@ -116,6 +122,12 @@ pub async fn start(config: Config) -> anyhow::Result<Running> {
     let admin_addr = admin_listener.as_ref().map(TcpListener::local_addr).transpose()?;
     let metrics = Metrics::new(Registry::new())?;
     let (stop, tasks) = (Stop::default(), Tasks::default());
+    anyhow::ensure!(
+        !config.auth.open || config.listen.ip().is_loopback(),
+        "a server that asks for no token listens on a loopback address only"
+    );
+    let gate = gate(&config.auth, &metrics, &stop, &tasks)?;
+    let tls = tls(&config.tls)?;
     let link = start_link(&config, &metrics, &stop, &tasks)?;
 
     let replica = ThisReplica { instance: Uuid::now_v7().to_string(), started_at: OffsetDateTime::now_utc() };
@@ -173,15 +185,17 @@ pub async fn start(config: Config) -> anyhow::Result<Running> {
         weather: link.weather(),
         responsive: link.responsive(),
     };
+    let admin = Admin::new(Audit::new(own.pool.clone()), metrics.auth().clone());
     pools.push(own.pool);
     let refreshed = pools.clone();
     metrics.before_scrape(move || refreshed.iter().for_each(Pool::refresh_metrics));
     metrics.connections_configured().set(i64::try_from(config.most_connections()).unwrap_or(i64::MAX));
 
     let services = Services::new(handles);
-    let front = Front { replica, services, facts, metrics: metrics.clone() };
+    let reflection = config.auth.reflection;
+    let front = Front { replica, services, facts, metrics: metrics.clone(), admin, gate, reflection, tls };
     if let Some(listener) = admin_listener {
-        let admin = Admin::new(metrics.clone(), front.facts.clone());
+        let admin = admin_http::Admin::new(metrics.clone(), front.facts.clone());
         tasks.spawn(&tasks.admin, "admin port", admin.run(listener, stop.admin.clone()));
     }
     serve(listener, local_addr, front, &stop, &tasks).await?;
@@ -195,6 +209,44 @@ pub async fn start(config: Config) -> anyhow::Result<Running> {
         "listening"
     );
     Ok(Running { local_addr, admin_addr, metrics, stop, tasks, pools })
+}
+
+/// Who is let in. The key files are watched until the server stops.
+fn gate(auth: &Auth, metrics: &Metrics, stop: &Stop, tasks: &Tasks) -> anyhow::Result<Gate> {
+    if auth.open {
+        return Ok(Gate::Open);
+    }
+    anyhow::ensure!(!auth.keys.is_empty(), "auth.keys: is missing: without a key nobody can call");
+    let files = KeyFiles::open(&auth.keys, &auth.algorithms).map_err(|problems| {
+        let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        anyhow::anyhow!("auth.keys: {}", problems.join("; "))
+    })?;
+    let expected = Expectations { audience: auth.audience.clone(), issuer: auth.issuer.clone() };
+    let verifier = Verifier::new(files.current(), expected);
+    let gauges = metrics.auth().clone();
+    let shown = move |report: &Report| {
+        gauges.keys.set(i64::try_from(report.keys).unwrap_or(i64::MAX));
+        gauges.files_good.set(i64::from(report.problems.is_empty()));
+        if report.problems.is_empty() {
+            gauges.files_good_at.set(OffsetDateTime::now_utc().unix_timestamp());
+        }
+    };
+    tasks.spawn(&tasks.front, "key files", files.run(shown, stop.front.clone()));
+    Ok(Gate::Tokens(Arc::new(verifier)))
+}
+
+/// The certificates, read once.
+fn tls(tls: &Tls) -> anyhow::Result<Option<ServerTlsConfig>> {
+    let (Some(certificate), Some(key)) = (&tls.certificate_file, &tls.key_file) else { return Ok(None) };
+    let read = |field: &str, path: &Path| {
+        std::fs::read(path).with_context(|| format!("tls.{field}: cannot read {}", path.display()))
+    };
+    let identity = Identity::from_pem(read("certificate_file", certificate)?, read("key_file", key)?);
+    let mut config = ServerTlsConfig::new().identity(identity).timeout(TLS_PATIENCE);
+    if let Some(clients) = &tls.client_ca_file {
+        config = config.client_ca_root(Certificate::from_pem(read("client_ca_file", clients)?));
+    }
+    Ok(Some(config))
 }
 
 fn start_link(config: &Config, metrics: &Metrics, stop: &Stop, tasks: &Tasks) -> anyhow::Result<Link> {
@@ -327,6 +379,10 @@ struct Front {
     services: Services,
     facts: Facts,
     metrics: Metrics,
+    admin: Admin,
+    gate: Gate,
+    reflection: Reflection,
+    tls: Option<ServerTlsConfig>,
 }
 
 async fn serve(
@@ -336,7 +392,7 @@ async fn serve(
     stop: &Stop,
     tasks: &Tasks,
 ) -> anyhow::Result<()> {
-    let Front { replica, services, facts, metrics } = front;
+    let Front { replica, services, facts, metrics, admin, gate, reflection, tls } = front;
     let (reporter, health) = probes::new(&facts).await;
     let watching = probes::watch_listener(local_addr, facts.listener.clone(), stop.front.clone());
     tasks.spawn(&tasks.front, "listener's watch", watching);
@@ -351,12 +407,18 @@ async fn serve(
     let holds = HoldServiceServer::new(HoldFront::new(services.clone()));
     let outbox = OutboxServiceServer::new(OutboxFront::new(services.clone()))
         .max_decoding_message_size(MAX_DECODED_BYTES);
-    let control = ControlServiceServer::new(ControlFront::new(replica, services, facts));
+    let control = ControlServiceServer::new(ControlFront::new(replica, services, facts, admin));
     let calls = Calls::new(
         metrics.grpc().clone(),
         &[holdfast_proto::FILE_DESCRIPTOR_SET, tonic_health::pb::FILE_DESCRIPTOR_SET],
     )?;
-    let router = tonic::transport::Server::builder()
+    let authentication = Authentication::new(gate, reflection, metrics.auth().clone());
+    let mut server = tonic::transport::Server::builder();
+    if let Some(tls) = tls {
+        server = server.tls_config(tls).context("tls: certificate and key cannot be used")?;
+    }
+    let reflected = reflection != Reflection::Off;
+    let router = server
         .max_concurrent_streams(MAX_STREAMS)
         // Callers whose deadlines pass reset their streams; the default of 20 ends the connection, and with it the calls of
         // patient neighbours.
@@ -366,10 +428,11 @@ async fn serve(
         // From outside to inside; what belongs where is said in `grpc/layers`.
         .layer(RequestId)
         .layer(calls)
+        .layer(authentication)
         .layer(RenameOversize)
         .add_service(health)
-        .add_service(described().build_v1()?)
-        .add_service(described().build_v1alpha()?)
+        .add_optional_service(reflected.then(|| described().build_v1()).transpose()?)
+        .add_optional_service(reflected.then(|| described().build_v1alpha()).transpose()?)
         .add_service(control)
         .add_service(holds)
         .add_service(outbox);

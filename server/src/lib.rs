@@ -2,6 +2,8 @@
 
 pub mod admin_http;
 pub mod app;
+pub mod audit;
+pub mod auth;
 pub mod backoff;
 pub mod broker;
 pub mod check;

@@ -22,6 +22,8 @@ const LEVELS: &[(&str, u32)] = &[
     ("lookup", 25),
     ("outbox", 21),
     ("tickets", 20),
+    ("audit", 20),
+    ("auth", 10),
     ("db", 10),
     ("broker", 10),
     ("metrics", 0),
@@ -111,6 +113,7 @@ fn a_table_is_named_only_by_its_owners_queries() {
         ("holdfast.outbox_tally", "outbox"),
         ("holdfast.hold_outcome", "outbox"),
         ("holdfast.hold_watch", "outbox"),
+        ("holdfast.admin_audit", "audit"),
     ];
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut queries = Vec::new();

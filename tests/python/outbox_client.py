@@ -3,7 +3,7 @@
 The messages are learned from the server by reflection, so there is no protoc, no build step and no package of ours. It needs
 grpcio, grpcio-reflection and protobuf; the transaction is yours, over any driver (the example uses psycopg):
 
-    holdfast = Outbox(grpc.insecure_channel("127.0.0.1:50551"), "orders")
+    holdfast = Outbox(grpc.insecure_channel("127.0.0.1:50551"), "orders", token=os.environ["TOKEN"])
 
     with psycopg.connect(DATABASE_URL) as connection:      # commits at its end, rolls back on an exception
         connection.execute("INSERT INTO orders (id) VALUES ('o-1')")
@@ -50,16 +50,41 @@ class HoldfastError(Exception):
         self.certainly_not_applied = metadata.get("applied") == "no"
 
 
+class _Bearer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientInterceptor):
+    """Sends an access token along with every call."""
+
+    def __init__(self, token):
+        self._authorization = ("authorization", f"Bearer {token}")
+
+    def intercept_unary_unary(self, continuation, call, request):
+        return continuation(self._authorized(call), request)
+
+    def intercept_stream_stream(self, continuation, call, requests):
+        return continuation(self._authorized(call), requests)
+
+    def _authorized(self, call):
+        authorized = _Call()
+        authorized.method, authorized.timeout = call.method, call.timeout
+        authorized.metadata = [*(call.metadata or ()), self._authorization]
+        authorized.credentials, authorized.compression = call.credentials, call.compression
+        authorized.wait_for_ready = call.wait_for_ready
+        return authorized
+
+
+class _Call(grpc.ClientCallDetails):
+    """grpcio's own is read only."""
+
+
 class Outbox:
     """The outbox of one service."""
 
     def __init__(self, channel, service, token=None, deadline=10.0):
         """`token`: an access token, without "Bearer ". `deadline`: seconds a call may take."""
-        self._channel = channel
+        # Asking what messages there are needs the token, too.
+        self._channel = grpc.intercept_channel(channel, _Bearer(token)) if token else channel
         self._service = service
-        self._metadata = [("authorization", f"Bearer {token}")] if token else None
         self._deadline = deadline
-        self._pool = descriptor_pool.DescriptorPool(ProtoReflectionDescriptorDatabase(channel))
+        self._pool = descriptor_pool.DescriptorPool(ProtoReflectionDescriptorDatabase(self._channel))
 
     def stage_in_tx(self, ticket, events):
         """Stages events for the open transaction that the ticket names. Answers [(id, outcome), …]."""
@@ -88,9 +113,7 @@ class Outbox:
             response_deserializer=response.FromString,
         )
         try:
-            return send(
-                request(service=self._service, **fields), timeout=self._deadline, metadata=self._metadata
-            )
+            return send(request(service=self._service, **fields), timeout=self._deadline)
         except grpc.RpcError as error:
             raise self._told(error) from error
 

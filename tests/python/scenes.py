@@ -1,9 +1,11 @@
-"""Plays one scene of tests/e2e/hands_on/python.rs against a running server: scenes.py SCENE ADDRESS DATABASE_URL.
+"""Plays one scene of tests/e2e/hands_on/python.rs against a running server: scenes.py SCENE ADDRESS DATABASE_URL, and an
+access token in TOKEN.
 
 Prints what it did and saw as one line of JSON. What must hold is said by the test.
 """
 
 import json
+import os
 import sys
 import time
 
@@ -111,4 +113,4 @@ if __name__ == "__main__":
     name, address, database_url = sys.argv[1:]
     scene = {scene.__name__: scene for scene in SCENES}[name]
     with grpc.insecure_channel(address) as channel:
-        print(json.dumps(scene(Outbox(channel, "orders"), database_url)))
+        print(json.dumps(scene(Outbox(channel, "orders", token=os.environ["TOKEN"]), database_url)))

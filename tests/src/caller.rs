@@ -128,6 +128,7 @@ impl CallerProcess {
             test.ancestors().skip(1).take(2).map(|dir| dir.join("caller")).find(|path| path.is_file());
         let mut child = Command::new(program.expect("the caller binary"))
             .args([database_url, server, service])
+            .env(crate::auth::KEYS, crate::auth::folder())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)

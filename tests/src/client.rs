@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use holdfast_client::{Holdfast, outbox::Outbox};
+use holdfast_client::{Holdfast, outbox::Outbox, token::Token};
 use holdfast_proto::v1::{
     ConfirmStagedRequest, Event, EventState, GetEventRequest, GetEventResponse, Outcome, StageInTxRequest,
     StageNowRequest, StagedEvent, event::Data, outbox_service_client::OutboxServiceClient,
@@ -13,23 +13,35 @@ use tonic::{
 };
 use uuid::Uuid;
 
-use crate::wait;
+use crate::{
+    auth::{self, Authenticated, Bearer},
+    wait,
+};
 
 /// A client of one server, for one service.
 #[derive(Debug, Clone)]
 pub struct Client {
     /// The generated client, for everything that is not here.
-    pub raw: OutboxServiceClient<Channel>,
+    pub raw: OutboxServiceClient<Authenticated>,
     service: String,
 }
 
 impl Client {
-    /// For a server's address. Connects at the first call, and again after a connection was lost.
+    /// For a server's address, with every scope of the service. Connects at the first call, and again after a connection was
+    /// lost.
     ///
     /// # Panics
     /// When the address is none.
     pub fn new(address: SocketAddr, service: &str) -> Self {
-        let channel = Endpoint::from_shared(format!("http://{address}")).expect("an address").connect_lazy();
+        Self::with_token(address, service, &auth::token(&auth::all_of(service)))
+    }
+
+    /// The same with this token.
+    ///
+    /// # Panics
+    /// When the address is none.
+    pub fn with_token(address: SocketAddr, service: &str, token: &str) -> Self {
+        let channel = Bearer::new(token).over(channel(address));
         Self { raw: OutboxServiceClient::new(channel), service: service.to_owned() }
     }
 
@@ -103,12 +115,22 @@ impl Client {
     }
 }
 
+/// A connection to a server, made at the first call.
+///
+/// # Panics
+/// When the address is none.
+pub fn channel(address: SocketAddr) -> Channel {
+    Endpoint::from_shared(format!("http://{address}")).expect("an address").connect_lazy()
+}
+
 /// The client library's outbox of a service, at a server's address.
 ///
 /// # Panics
 /// When address or name are none.
 pub fn outbox(address: SocketAddr, service: &str) -> Outbox {
-    let holdfast = Holdfast::builder().endpoint(format!("http://{address}")).build().expect("an address");
+    let token = Token::new(auth::token(&auth::all_of(service))).expect("a token");
+    let holdfast = Holdfast::builder().endpoint(format!("http://{address}")).token(token).build();
+    let holdfast = holdfast.expect("an address");
     holdfast.outbox(service).expect("a service's name")
 }
 

@@ -14,6 +14,7 @@
     reason = "a harness that meets something unexpected fails the test that uses it, at once and loudly"
 )]
 
+pub mod auth;
 pub mod broker;
 pub mod caller;
 pub mod chaos;

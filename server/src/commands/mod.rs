@@ -9,6 +9,7 @@ mod dev;
 mod migrate;
 mod probe;
 mod serve;
+mod token;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,6 +37,8 @@ pub enum Command {
     Config(config::Command),
     /// Starts a private PostgreSQL and RabbitMQ and a server on them, plays the main job, and stays until Ctrl-C.
     Dev(dev::Arguments),
+    /// Makes keys and signs tokens. Needs no server.
+    Token(token::Arguments),
     /// Asks a running server for its health: exit code 0 if the component serves, 1 if not, 2 for a wrong question.
     Probe(probe::Probe),
     /// The caller that `dev` kills.
@@ -50,11 +53,12 @@ impl Command {
     /// What made it fail, with everything that was being done.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         match self {
-            Self::Serve(file) => serve::run(file.read()?).await,
+            Self::Serve(file) => serve::run(file.read_for_serving()?).await,
             Self::Migrate(file) => migrate::run(&file.read()?.config).await,
             Self::Check(arguments) => check::run(arguments).await,
             Self::Config(command) => config::run(command),
             Self::Dev(arguments) => dev::run(arguments).await,
+            Self::Token(arguments) => token::run(arguments),
             Self::Probe(probe) => Ok(probe::run(probe).await),
             Self::DevCaller(arguments) => dev::call(arguments).await,
         }
@@ -72,13 +76,22 @@ pub struct ConfigFile {
 impl ConfigFile {
     /// The file with this process's environment over it, validated.
     fn read(&self) -> anyhow::Result<Effective> {
-        let (text, place) = match &self.config {
-            None => (String::new(), "the environment, without a file (--config names one)".to_owned()),
-            Some(path) => {
-                let place = path.display().to_string();
-                (std::fs::read_to_string(path).with_context(|| format!("cannot read {place}"))?, place)
-            }
-        };
+        let (text, place) = self.text()?;
         Effective::of(&text, std::env::vars_os()).context(place)
+    }
+
+    /// The same with everything that only a server needs.
+    fn read_for_serving(&self) -> anyhow::Result<Effective> {
+        let (text, place) = self.text()?;
+        Effective::for_serving(&text, std::env::vars_os()).context(place)
+    }
+
+    /// The file's text, and what to call it.
+    fn text(&self) -> anyhow::Result<(String, String)> {
+        let Some(path) = &self.config else {
+            return Ok((String::new(), "the environment, without a file (--config names one)".to_owned()));
+        };
+        let place = path.display().to_string();
+        Ok((std::fs::read_to_string(path).with_context(|| format!("cannot read {place}"))?, place))
     }
 }

@@ -6,6 +6,7 @@
 //! or variable it is from. Secrets appear in no error, in no `Debug` and, but for user, host and database, in no print.
 //! Design, section 13.
 
+mod access;
 mod connections;
 mod errors;
 mod secret;
@@ -25,6 +26,7 @@ use lapin::uri::AMQPUri;
 use crate::logging::Format;
 use section::{Notes, Section};
 
+pub use access::{Auth, Tls};
 pub use connections::Demand;
 pub use errors::{Errors, Problem};
 pub use secret::Secret;
@@ -38,7 +40,7 @@ pub const DEFAULT: &str = include_str!("default.toml");
 /// What the server runs with.
 #[derive(Debug)]
 pub struct Config {
-    /// Where gRPC is served. Loopback only: there is no authentication yet.
+    /// Where gRPC is served.
     pub listen: SocketAddr,
     /// Where metrics and HTTP health are served, if at all. Nothing secret is there, and nobody is asked who he is.
     pub admin_listen: Option<SocketAddr>,
@@ -46,6 +48,10 @@ pub struct Config {
     pub log_format: Format,
     /// How many replicas run with this configuration. Decides nothing but the arithmetic of connections.
     pub replicas: u32,
+    /// Who may call.
+    pub auth: Auth,
+    /// Over what calls come.
+    pub tls: Tls,
     /// The control database.
     pub control: Control,
     /// RabbitMQ.
@@ -136,6 +142,8 @@ impl Config {
             admin_listen: top.get("admin_listen", Some(SocketAddr::from(([127, 0, 0, 1], 50552)))),
             log_format: top.get("log_format", Format::default()),
             replicas: top.get("replicas", 2),
+            auth: Auth::read(top.section("auth")),
+            tls: Tls::read(top.section("tls")),
             control: Control::read(top.section("control")),
             broker: Broker::read(top.section("broker")),
             drain: Drain::read(top.section("drain")),
@@ -146,9 +154,7 @@ impl Config {
     }
 
     fn check(&self, testing: bool, notes: &mut Notes) {
-        if !self.listen.ip().is_loopback() {
-            notes.wrong("listen", "must be a loopback address: calls are not authenticated yet");
-        }
+        access::check(self, notes);
         if self.admin_listen.is_some_and(|admin| admin == self.listen && admin.port() != 0) {
             notes.wrong("admin_listen", "must be another address than `listen`");
         }
@@ -176,11 +182,31 @@ impl Effective {
         text: &str,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Self, Errors> {
+        Self::read(text, environment, |_, _| {})
+    }
+
+    /// The same, and looks at what a server needs besides: there are keys, and every file that is named can be used.
+    ///
+    /// # Errors
+    /// Every problem there is.
+    pub fn for_serving(
+        text: &str,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Self, Errors> {
+        Self::read(text, environment, access::check_serving)
+    }
+
+    fn read(
+        text: &str,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+        check: impl FnOnce(&Config, &mut Notes),
+    ) -> Result<Self, Errors> {
         let mut notes = Notes::default();
         let mut tree = tree::of_toml(text, &mut notes.errors);
         tree::overlay(&mut tree, environment, &mut notes.errors);
         let (config, testing) = Config::read(Section::root(tree, &mut notes));
         config.check(testing, &mut notes);
+        check(&config, &mut notes);
         if notes.errors.is_empty() {
             Ok(Self { config, settings: notes.settings })
         } else {

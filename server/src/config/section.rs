@@ -36,7 +36,8 @@ pub(super) struct Notes {
 impl Notes {
     /// Something is wrong with a setting that could be read.
     pub(super) fn wrong(&mut self, field: &str, problem: impl std::fmt::Display) {
-        self.errors.add(field, self.places.get(field).cloned(), problem);
+        let said = self.places.get(field).filter(|origin| **origin != Origin::Default);
+        self.errors.add(field, said.cloned(), problem);
     }
 }
 
@@ -93,6 +94,14 @@ impl<'n> Section<'n> {
         let (value, origin) = self.said(key).unwrap_or((default, Origin::Default));
         self.note(key, value.show(), origin);
         value
+    }
+
+    /// A setting without a default; `None` and no problem if it is not there.
+    pub(super) fn optional<T: Setting>(&mut self, key: &'static str) -> Option<T> {
+        self.asked.push(key);
+        let (value, origin) = self.said::<T>(key)?;
+        self.note(key, value.show(), origin);
+        Some(value)
     }
 
     /// A setting that is not shown and not documented.

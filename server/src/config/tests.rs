@@ -25,7 +25,7 @@ fn the_file_in_the_readme_says_what_must_be_said_and_no_more() {
     let said = Effective::of(shown, []).unwrap().settings;
     let said: Vec<String> =
         said.into_iter().filter(|s| s.origin != Origin::Default).map(|s| s.path).collect();
-    assert_eq!(said, ["control.database_url", "broker.url", "services.orders.database_url"]);
+    assert_eq!(said, ["auth.keys", "control.database_url", "broker.url", "services.orders.database_url"]);
 }
 
 #[test]
@@ -354,4 +354,95 @@ fn what_is_asked_of_each_postgresql_is_summed_up_over_all_replicas() {
             demand("other:5433", 2, &["services.billing"])
         ]
     );
+}
+
+#[test]
+fn a_server_without_keys_is_refused_together_with_everything_else_that_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &str| {
+        std::fs::write(folder.path().join(name), content).unwrap();
+        format!("{:?}", folder.path().join(name).display().to_string())
+    };
+    let pair = crate::auth::generate(crate::auth::Algorithm::EdDSA).unwrap();
+    let (public, private) = (file("a.pem", &pair.public_pem), file("b.pem", &pair.private_pem));
+    let certificate = file("tls.crt", &pair.public_pem.replace("PUBLIC KEY", "CERTIFICATE"));
+
+    let serving = |text: &str| {
+        Effective::for_serving(&format!("{text}\n{GOOD}"), []).map_err(|errors| errors.to_string())
+    };
+    assert!(Config::parse(GOOD).is_ok(), "who migrates needs no keys");
+    assert!(serving("").unwrap_err().contains("auth.keys: is missing"));
+    assert!(serving(&format!("[auth]\nkeys = {public}")).is_ok());
+    assert!(
+        serving(&format!(
+            "[auth]\nkeys = {public}\n[tls]\ncertificate_file = {certificate}\nkey_file = {private}"
+        ))
+        .is_ok()
+    );
+
+    let said = serving(&format!(
+        "replicas = 0\n[auth]\nkeys = [{public}, {private}, \"/nowhere.pem\"]\n[tls]\n\
+         certificate_file = {public}\nkey_file = {public}\nclient_ca_file = \"/nowhere.crt\"",
+    ))
+    .unwrap_err();
+    for what in [
+        "replicas (line 1)",
+        "b.pem: is a private key",
+        "/nowhere.pem: is not there",
+        "tls.certificate_file (line 5)",
+        "has no CERTIFICATE",
+        "tls.key_file (line 6)",
+        "has no PRIVATE KEY",
+        "tls.client_ca_file (line 7)",
+    ] {
+        assert!(said.contains(what), "{what} in {said}");
+    }
+    assert!(!said.contains(pair.private_pem.lines().nth(1).unwrap()));
+}
+
+#[test]
+fn tokens_do_not_cross_a_network_in_the_clear_unless_somebody_says_so() {
+    let parse = |top: &str, tls: &str| {
+        Config::parse(&format!("{top}\n{GOOD}\n[tls]\n{tls}")).map_err(|errors| errors.to_string())
+    };
+    let others = "listen = \"0.0.0.0:1\"";
+    assert!(parse(others, "").unwrap_err().contains("listen (line 1): is no loopback address"));
+    assert!(parse(others, "allow_plaintext = true").is_ok());
+    assert!(parse(others, "certificate_file = \"a\"\nkey_file = \"b\"").is_ok());
+    assert!(parse("listen = \"[::1]:1\"", "").is_ok());
+    for (tls, said) in [
+        ("certificate_file = \"a\"", "tls.key_file: is missing"),
+        ("key_file = \"a\"", "tls.certificate_file: is missing"),
+        ("client_ca_file = \"a\"", "tls.client_ca_file"),
+        ("certificate_file = \"a\"\nkey_file = \"b\"\nallow_plaintext = true", "tls.allow_plaintext"),
+    ] {
+        let errors = parse("", tls).unwrap_err();
+        assert!(errors.contains(said) && errors.contains("1 problem"), "{said} in {errors}");
+    }
+}
+
+#[test]
+fn a_list_is_a_list_in_the_file_and_has_commas_in_the_environment() {
+    let auth = |keys: &str| Config::parse(&format!("{GOOD}\n[auth]\n{keys}")).map(|config| config.auth);
+    assert_eq!(auth("keys = [\"a\", \"b\"]").unwrap().keys, ["a", "b"]);
+    assert_eq!(auth("keys = \"a\"").unwrap().keys, ["a"]);
+    let effective =
+        with(GOOD, &[("HOLDFAST_AUTH__KEYS", "a, b"), ("HOLDFAST_AUTH__ALGORITHMS", "ES256")]).unwrap();
+    assert_eq!(effective.config.auth.keys, ["a", "b"]);
+    assert_eq!(effective.config.auth.algorithms, [crate::auth::Algorithm::ES256]);
+    for (wrong, said) in [
+        ("keys = [1]", "auth.keys (line 10): is a list whose members must be a text in quotes, not a number"),
+        (
+            "algorithms = [\"HS256\"]",
+            "auth.algorithms (line 10): is a list whose members must be one of \"EdDSA\"",
+        ),
+        ("algorithms = []", "auth.algorithms (line 10): must name at least one"),
+        ("audience = []", "auth.audience (line 10): must name at least one"),
+        ("audience = [\"a\", \"\"]", "auth.audience (line 10): must name"),
+        ("issuer = \"\"", "auth.issuer (line 10): must not be empty"),
+        ("reflection = \"no\"", "auth.reflection (line 10): must be one of"),
+    ] {
+        let errors = auth(wrong).unwrap_err().to_string();
+        assert!(errors.contains(said) && errors.contains("1 problem"), "{said} in {errors}");
+    }
 }

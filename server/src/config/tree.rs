@@ -42,6 +42,7 @@ pub(super) enum Value {
     Integer(String),
     Bool(bool),
     Table(Table),
+    List(Vec<Self>),
     /// What no setting is; the word for it.
     Other(&'static str),
     /// From the environment, which has no types: whoever reads it knows what it should be.
@@ -70,19 +71,25 @@ pub(super) fn of_toml(text: &str, errors: &mut Errors) -> Table {
 
 fn convert(table: &DeTable<'_>, line: &impl Fn(usize) -> usize) -> Table {
     let nodes = table.iter().map(|(key, value)| {
-        let value = match value.get_ref() {
-            DeValue::String(text) => Value::Text(text.clone().into_owned()),
-            DeValue::Integer(number) if number.radix() == 10 => Value::Integer(number.as_str().to_owned()),
-            DeValue::Boolean(value) => Value::Bool(*value),
-            DeValue::Table(table) => Value::Table(convert(table, line)),
-            DeValue::Integer(_) => Value::Other("a number that is not decimal"),
-            DeValue::Float(_) => Value::Other("a fraction"),
-            DeValue::Datetime(_) => Value::Other("a time"),
-            DeValue::Array(_) => Value::Other("a list"),
-        };
+        let value = convert_value(value.get_ref(), line);
         (key.get_ref().clone().into_owned(), Node { origin: Origin::Line(line(key.span().start)), value })
     });
     nodes.collect()
+}
+
+fn convert_value(value: &DeValue<'_>, line: &impl Fn(usize) -> usize) -> Value {
+    match value {
+        DeValue::String(text) => Value::Text(text.clone().into_owned()),
+        DeValue::Integer(number) if number.radix() == 10 => Value::Integer(number.as_str().to_owned()),
+        DeValue::Boolean(value) => Value::Bool(*value),
+        DeValue::Table(table) => Value::Table(convert(table, line)),
+        DeValue::Array(list) => {
+            Value::List(list.iter().map(|value| convert_value(value.get_ref(), line)).collect())
+        }
+        DeValue::Integer(_) => Value::Other("a number that is not decimal"),
+        DeValue::Float(_) => Value::Other("a fraction"),
+        DeValue::Datetime(_) => Value::Other("a time"),
+    }
 }
 
 const PREFIX: &str = "HOLDFAST_";

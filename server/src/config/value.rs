@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use super::tree::Value;
 use super::{Secret, Unroutable, Wake};
+use crate::auth::Algorithm;
+use crate::grpc::Reflection;
 use crate::logging::Format;
 
 /// A kind of value.
@@ -33,6 +35,7 @@ fn must_be<T>(what: &str, value: &Value) -> Result<T, String> {
         Value::Integer(_) => ", not a number",
         Value::Bool(_) => ", not true or false",
         Value::Table(_) => ", not a table",
+        Value::List(_) => ", not a list",
         Value::Other(other) => return Err(format!("must be {what}, not {other}")),
         // What it is in the environment is a matter of opinion.
         Value::Raw(_) => "",
@@ -119,6 +122,25 @@ impl Setting for SocketAddr {
     }
 }
 
+/// A list; a single value is a list of one, and in the environment commas stand between several.
+impl<T: Setting> Setting for Vec<T> {
+    fn read(value: &Value) -> Result<Self, String> {
+        match value {
+            Value::List(list) => list.iter().map(T::read).collect::<Result<_, _>>(),
+            Value::Raw(text) => {
+                let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+                words.map(|word| T::read(&Value::Raw(word.to_owned()))).collect()
+            }
+            one => T::read(one).map(|one| vec![one]),
+        }
+        .map_err(|problem| format!("is a list whose members {problem}"))
+    }
+
+    fn show(&self) -> String {
+        format!("[{}]", self.iter().map(T::show).collect::<Vec<_>>().join(", "))
+    }
+}
+
 /// An empty text is none.
 impl Setting for Option<SocketAddr> {
     fn read(value: &Value) -> Result<Self, String> {
@@ -156,4 +178,6 @@ macro_rules! choice {
 
 choice!(Format { "text" => Format::Text, "json" => Format::Json });
 choice!(Wake { "poll" => Wake::Poll, "notify" => Wake::Notify });
+choice!(Reflection { "token" => Reflection::Token, "open" => Reflection::Open, "off" => Reflection::Off });
+choice!(Algorithm { "EdDSA" => Algorithm::EdDSA, "ES256" => Algorithm::ES256, "RS256" => Algorithm::RS256 });
 choice!(Unroutable { "retry" => Unroutable::Retry, "accept" => Unroutable::Accept });

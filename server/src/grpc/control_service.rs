@@ -6,10 +6,13 @@ use std::time::SystemTime;
 
 use holdfast_proto::v1;
 use holdfast_proto::v1::control_service_server::ControlService;
+use serde_json::json;
 use time::OffsetDateTime;
 use tonic::{Request, Response, Status};
 
-use super::{Failure, ServiceHandle, Services, answer, timestamp};
+use super::admin::{Acted, Admin, Asked};
+use super::{Failure, ServiceHandle, Services, answer, audit_list, call_id, calling, timestamp};
+use crate::auth::Caller;
 use crate::health::{self, Component, Facts};
 use crate::outbox::depth;
 
@@ -45,20 +48,24 @@ pub struct ControlFront {
     replica: Arc<ThisReplica>,
     services: Services,
     facts: Facts,
+    admin: Admin,
 }
 
 impl ControlFront {
     /// Answers from these.
-    pub fn new(replica: ThisReplica, services: Services, facts: Facts) -> Self {
-        Self { replica: Arc::new(replica), services, facts }
+    pub fn new(replica: ThisReplica, services: Services, facts: Facts, admin: Admin) -> Self {
+        Self { replica: Arc::new(replica), services, facts, admin }
     }
 
-    fn list(&self) -> v1::ListServicesResponse {
+    fn list(&self, caller: &Caller) -> v1::ListServicesResponse {
         let components = self.facts.look();
         let services = self.services.all();
-        let services = services.into_iter().map(|(name, _)| v1::ServiceSummary {
-            name: name.to_owned(),
-            health: health_of(&components, name),
+        // Whoever may neither read nor operate a service does not learn that it is there.
+        let shown = |name: &str| {
+            caller.read(name).is_ok() || caller.admin(name).is_ok() || caller.fleet_admin().is_ok()
+        };
+        let services = services.into_iter().filter(|(name, _)| shown(name)).map(|(name, _)| {
+            v1::ServiceSummary { name: name.to_owned(), health: health_of(&components, name) }
         });
         let services = services.collect();
         let own = |one: &&Component| !one.name.starts_with("service/");
@@ -73,8 +80,34 @@ impl ControlFront {
         }
     }
 
-    fn get(&self, name: &str) -> Result<v1::GetServiceResponse, Failure> {
-        let ServiceHandle { settings, metrics, depth, .. } = self.services.find(name)?;
+    async fn audit(
+        &self,
+        caller: &Caller,
+        request_id: String,
+        request: v1::ListAdminAuditRequest,
+    ) -> Result<v1::ListAdminAuditResponse, Failure> {
+        let wanted = audit_list::wanted(&request)?;
+        let asked = Asked {
+            request_id,
+            caller: caller.clone(),
+            service: wanted.filter.service.clone(),
+            verb: "ListAdminAudit",
+            arguments: wanted.arguments(),
+        };
+        let proof = audit_list::Auditor::of(caller, wanted.filter.service.as_deref());
+        let audit = self.admin.audit().clone();
+        self.admin
+            .act(asked, proof, move |auditor| async move {
+                let filter = auditor.narrow(wanted.filter);
+                let page = audit.list(&filter, wanted.before, wanted.limit).await.map_err(Failure::Audit)?;
+                Ok(Acted { counts: json!({"calls": page.calls.len()}), answer: audit_list::described(page) })
+            })
+            .await
+    }
+
+    fn get(&self, caller: &Caller, name: &str) -> Result<v1::GetServiceResponse, Failure> {
+        Services::check_name(name)?;
+        let ServiceHandle { settings, metrics, depth, .. } = self.services.to_read(&caller.read(name)?)?;
         Ok(v1::GetServiceResponse {
             name: name.to_owned(),
             health: health_of(&self.facts.look(), name),
@@ -100,17 +133,29 @@ impl ControlFront {
 impl ControlService for ControlFront {
     async fn list_services(
         &self,
-        _request: Request<v1::ListServicesRequest>,
+        request: Request<v1::ListServicesRequest>,
     ) -> Result<Response<v1::ListServicesResponse>, Status> {
-        Ok(Response::new(self.list()))
+        let (caller, _) = calling(request)?;
+        Ok(Response::new(self.list(&caller)))
     }
 
     async fn get_service(
         &self,
         request: Request<v1::GetServiceRequest>,
     ) -> Result<Response<v1::GetServiceResponse>, Status> {
-        let name = request.into_inner().service;
-        self.get(&name).map(Response::new).map_err(|failure| answer(failure, &name))
+        let (caller, request) = calling(request)?;
+        let name = request.service;
+        self.get(&caller, &name).map(Response::new).map_err(|failure| answer(failure, &name))
+    }
+
+    async fn list_admin_audit(
+        &self,
+        request: Request<v1::ListAdminAuditRequest>,
+    ) -> Result<Response<v1::ListAdminAuditResponse>, Status> {
+        let id = call_id(&request);
+        let (caller, request) = calling(request)?;
+        let service = request.service.clone();
+        self.audit(&caller, id, request).await.map(Response::new).map_err(|failure| answer(failure, &service))
     }
 }
 

@@ -6,7 +6,8 @@ use holdfast_proto::v1::hold_service_server::HoldService;
 use tonic::{Request, Response, Status};
 use tracing::{Instrument as _, Span, debug};
 
-use super::{Failure, ServiceHandle, Services, answer, timestamp};
+use super::{Failure, ServiceHandle, Services, answer, calling, timestamp};
+use crate::auth::Caller;
 use crate::outbox::holds::{self, Held, Outcome, Pair};
 
 /// Pairs of a page whose size is left to us.
@@ -32,6 +33,7 @@ impl HoldFront {
 
     async fn decide(
         &self,
+        caller: &Caller,
         service: &str,
         hold: Option<v1::Hold>,
         outcome: Outcome,
@@ -41,7 +43,8 @@ impl HoldFront {
             None => violations.push("hold", "is missing"),
             Some(hold) => envelope::check_hold(hold, &mut violations),
         }
-        let (service, hold) = match (self.judged(service, violations)?, hold) {
+        let known = |name: &str| self.services.to_write(&caller.write(name)?);
+        let (service, hold) = match (judged(service, known, violations)?, hold) {
             (service, Some(hold)) => (service, Pair::from(hold)),
             (_, None) => return Err(Failure::Internal),
         };
@@ -65,7 +68,11 @@ impl HoldFront {
         decided.await.map_err(|_| Failure::Internal)?.map_err(Failure::Hold)
     }
 
-    async fn list(&self, request: v1::ListHeldRequest) -> Result<v1::ListHeldResponse, Failure> {
+    async fn list(
+        &self,
+        caller: &Caller,
+        request: v1::ListHeldRequest,
+    ) -> Result<v1::ListHeldResponse, Failure> {
         let mut violations = Violations::default();
         envelope::check_operation_id("operation_id", &request.operation_id, &mut violations);
         let size = match usize::try_from(request.page_size) {
@@ -80,7 +87,8 @@ impl HoldFront {
         if after.is_none() && !request.page_token.is_empty() {
             violations.push("page_token", "is not one that this call has answered with");
         }
-        let service = self.judged(&request.service, violations)?;
+        let known = |name: &str| self.services.to_read(&caller.read(name)?);
+        let service = judged(&request.service, known, violations)?;
         let look = async move {
             let only = Some(request.operation_id.as_str()).filter(|text| !text.is_empty());
             service.holds.list(only, after.as_ref(), size).await
@@ -93,22 +101,29 @@ impl HoldFront {
             next_page_token: page.next.map(|pair| token(&pair)).unwrap_or_default(),
         })
     }
+}
 
-    /// Whose request it is, unless something is wrong with it: everything at once.
-    fn judged(&self, service: &str, mut violations: Violations) -> Result<ServiceHandle, Failure> {
-        match self.services.find(service) {
-            Ok(service) if violations.is_empty() => Ok(service.clone()),
-            Ok(_) => Err(Failure::Invalid(violations)),
-            Err(Failure::Invalid(found)) => {
-                violations.merge(found);
-                Err(Failure::Invalid(violations))
-            }
-            Err(Failure::ReservedService(found)) => {
-                violations.merge(found);
-                Err(Failure::ReservedService(violations))
-            }
-            Err(other) => Err(other),
+/// Whose request it is, unless something is wrong with it: everything at once. With a name that can be somebody's the scope,
+/// which `known` asks for, comes first.
+fn judged<'a>(
+    service: &str,
+    known: impl FnOnce(&str) -> Result<&'a ServiceHandle, Failure>,
+    mut violations: Violations,
+) -> Result<ServiceHandle, Failure> {
+    match Services::check_name(service) {
+        Ok(()) => {
+            let service = known(service)?;
+            if violations.is_empty() { Ok(service.clone()) } else { Err(Failure::Invalid(violations)) }
         }
+        Err(Failure::Invalid(found)) => {
+            violations.merge(found);
+            Err(Failure::Invalid(violations))
+        }
+        Err(Failure::ReservedService(found)) => {
+            violations.merge(found);
+            Err(Failure::ReservedService(violations))
+        }
+        Err(other) => Err(other),
     }
 }
 
@@ -149,8 +164,8 @@ impl HoldService for HoldFront {
         &self,
         request: Request<v1::ReleaseHeldRequest>,
     ) -> Result<Response<v1::ReleaseHeldResponse>, Status> {
-        let v1::ReleaseHeldRequest { service, hold } = request.into_inner();
-        let decided = self.decide(&service, hold, Outcome::Released).await;
+        let (caller, v1::ReleaseHeldRequest { service, hold }) = calling(request)?;
+        let decided = self.decide(&caller, &service, hold, Outcome::Released).await;
         let holds::Answer { rows, before, complete } =
             decided.map_err(|failure| answer(failure, &service))?;
         let released = count(rows);
@@ -161,8 +176,8 @@ impl HoldService for HoldFront {
         &self,
         request: Request<v1::DropHeldRequest>,
     ) -> Result<Response<v1::DropHeldResponse>, Status> {
-        let v1::DropHeldRequest { service, hold } = request.into_inner();
-        let decided = self.decide(&service, hold, Outcome::Dropped).await;
+        let (caller, v1::DropHeldRequest { service, hold }) = calling(request)?;
+        let decided = self.decide(&caller, &service, hold, Outcome::Dropped).await;
         let holds::Answer { rows, before, complete } =
             decided.map_err(|failure| answer(failure, &service))?;
         let dropped = count(rows);
@@ -173,9 +188,9 @@ impl HoldService for HoldFront {
         &self,
         request: Request<v1::ListHeldRequest>,
     ) -> Result<Response<v1::ListHeldResponse>, Status> {
-        let request = request.into_inner();
+        let (caller, request) = calling(request)?;
         let service = request.service.clone();
-        self.list(request).await.map(Response::new).map_err(|failure| answer(failure, &service))
+        self.list(&caller, request).await.map(Response::new).map_err(|failure| answer(failure, &service))
     }
 }
 

@@ -1,11 +1,14 @@
 //! The front: gRPC in, our own types on. Converts once, validates, and turns every outcome into one status by one table
 //! ([`status`]). Only here tonic is known. Design, sections 2, 3 and 13.
 
+mod admin;
+mod audit_list;
 mod control_service;
 mod hold_service;
 mod layers;
 mod outbox_service;
 pub mod probes;
+mod rules;
 mod status;
 
 use std::collections::HashMap;
@@ -13,17 +16,21 @@ use std::sync::Arc;
 
 use holdfast_proto::envelope::{self, Violations};
 use time::OffsetDateTime;
-use tonic::Status;
+use tonic::{Request, Status};
 use tracing::error;
 
+use crate::auth::{Caller, ReadScope, WriteScope};
 use crate::db::Pool;
 use crate::metrics::ServiceMetrics;
 use crate::outbox::{depth, drain, holds, stage};
 
+pub use admin::Admin;
 pub use control_service::{ControlFront, Settings, ThisReplica};
 pub use hold_service::HoldFront;
-pub use layers::{Calls, RenameOversize, RequestId};
+use layers::CallId;
+pub use layers::{Authentication, Calls, Gate, RenameOversize, RequestId};
 pub use outbox_service::OutboxFront;
+pub use rules::{RULES, Reflection, Rule};
 pub use status::Failure;
 
 /// What the front needs of one configured service.
@@ -62,18 +69,38 @@ impl Services {
         all
     }
 
-    /// The service of that name, or what a caller's name deserves: a violation of `service`, or that it is not known.
-    fn find(&self, name: &str) -> Result<&ServiceHandle, Failure> {
-        if let Some(problem) = envelope::service_name_problem(name) {
-            let mut violations = Violations::default();
-            violations.push("service", problem);
-            return Err(if envelope::is_reserved_service(name) {
-                Failure::ReservedService(violations)
-            } else {
-                Failure::Invalid(violations)
-            });
+    /// Whether a service can have that name; nobody needs a right to be told that none can.
+    fn check_name(name: &str) -> Result<(), Failure> {
+        let Some(problem) = envelope::service_name_problem(name) else { return Ok(()) };
+        let mut violations = Violations::default();
+        violations.push("service", problem);
+        Err(if envelope::is_reserved_service(name) {
+            Failure::ReservedService(violations)
+        } else {
+            Failure::Invalid(violations)
+        })
+    }
+
+    /// A service, for who may stage for it.
+    fn to_write(&self, scope: &WriteScope) -> Result<&ServiceHandle, Failure> {
+        self.0.get(scope.service()).ok_or(Failure::UnknownService)
+    }
+
+    /// A service, for who may look at it.
+    fn to_read(&self, scope: &ReadScope) -> Result<&ServiceHandle, Failure> {
+        self.0.get(scope.service()).ok_or(Failure::UnknownService)
+    }
+}
+
+/// Who calls, as the layer found out, and what is asked for.
+fn calling<T>(request: Request<T>) -> Result<(Caller, T), Status> {
+    match request.extensions().get::<Caller>().cloned() {
+        Some(caller) => Ok((caller, request.into_inner())),
+        // A rule let it pass that asks for nobody: a fault of ours, and no reason to let it in.
+        None => {
+            error!("an RPC that needs a caller was reached without one");
+            Err(Failure::Internal.into_status(""))
         }
-        self.0.get(name).ok_or(Failure::UnknownService)
     }
 }
 
@@ -87,6 +114,11 @@ fn answer(failure: Failure, service: &str) -> Status {
         );
     }
     failure.into_status(service)
+}
+
+/// A call's name, as the layer gave it.
+fn call_id<T>(request: &Request<T>) -> String {
+    request.extensions().get::<CallId>().map(|id| id.0.to_string()).unwrap_or_default()
 }
 
 fn timestamp(at: OffsetDateTime) -> prost_types::Timestamp {

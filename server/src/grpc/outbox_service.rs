@@ -7,7 +7,8 @@ use prost::Message;
 use tonic::{Request, Response, Status};
 use tracing::{Instrument as _, Span, debug};
 
-use super::{Failure, ServiceHandle, Services, answer, timestamp};
+use super::{Failure, ServiceHandle, Services, answer, calling, timestamp};
+use crate::auth::Caller;
 use crate::lookup;
 use crate::outbox::{holds, stage::Outcome};
 
@@ -39,7 +40,11 @@ impl OutboxFront {
         Self { services }
     }
 
-    async fn stage_in_tx(&self, request: v1::StageInTxRequest) -> Result<v1::StageInTxResponse, Failure> {
+    async fn stage_in_tx(
+        &self,
+        caller: &Caller,
+        request: v1::StageInTxRequest,
+    ) -> Result<v1::StageInTxResponse, Failure> {
         let bytes = request.encoded_len();
         let to_stage = ToStage {
             service: request.service,
@@ -48,20 +53,24 @@ impl OutboxFront {
             hold: request.hold,
             bytes,
         };
-        Ok(v1::StageInTxResponse { events: self.stage(to_stage).await? })
+        Ok(v1::StageInTxResponse { events: self.stage(caller, to_stage).await? })
     }
 
-    async fn stage_now(&self, request: v1::StageNowRequest) -> Result<v1::StageNowResponse, Failure> {
+    async fn stage_now(
+        &self,
+        caller: &Caller,
+        request: v1::StageNowRequest,
+    ) -> Result<v1::StageNowResponse, Failure> {
         let bytes = request.encoded_len();
         let to_stage =
             ToStage { service: request.service, ticket: None, events: request.events, hold: None, bytes };
-        Ok(v1::StageNowResponse { events: self.stage(to_stage).await? })
+        Ok(v1::StageNowResponse { events: self.stage(caller, to_stage).await? })
     }
 
-    async fn stage(&self, request: ToStage) -> Result<Vec<v1::StagedEvent>, Failure> {
+    async fn stage(&self, caller: &Caller, request: ToStage) -> Result<Vec<v1::StagedEvent>, Failure> {
         let (ticket, bytes) = (request.ticket, request.bytes);
         let hold = request.hold.clone().map(holds::Pair::from);
-        let (service, events) = self.judge(request).await?;
+        let (service, events) = self.judge(caller, request).await?;
         let ids: Vec<_> = events.iter().map(|event| event.id).collect();
         let name = service.metrics.service();
         debug!(service.name = name, event.ids = ?ids, bytes, "staging");
@@ -82,17 +91,15 @@ impl OutboxFront {
     }
 
     /// Everything that is wrong with a request, at once; or whose it is, and its events.
-    async fn judge(&self, request: ToStage) -> Result<(ServiceHandle, Vec<Valid>), Failure> {
+    ///
+    /// A name that can be nobody's is a violation beside the others. With any other name the scope comes first: who may not
+    /// stage for a service learns neither whether it exists nor what else is wrong.
+    async fn judge(&self, caller: &Caller, request: ToStage) -> Result<(ServiceHandle, Vec<Valid>), Failure> {
         let ToStage { service, ticket, events, hold, bytes } = request;
-        if bytes > MAX_REQUEST_BYTES {
-            let limit = MAX_REQUEST_BYTES;
-            return Err(Failure::TooLarge(TooLarge { field: "request".into(), actual: bytes, limit }));
-        }
         let mut violations = Violations::default();
         let mut refuse: fn(Violations) -> Failure = Failure::Invalid;
-        // A name that can be nobody's is a violation beside the others, which are looked for all the same.
-        let service = match self.services.find(&service) {
-            Ok(service) => Some(service.clone()),
+        let service = match Services::check_name(&service) {
+            Ok(()) => Some(self.services.to_write(&caller.write(&service)?)?.clone()),
             Err(Failure::Invalid(found)) => {
                 violations.merge(found);
                 None
@@ -104,6 +111,10 @@ impl OutboxFront {
             }
             Err(other) => return Err(other),
         };
+        if bytes > MAX_REQUEST_BYTES {
+            let limit = MAX_REQUEST_BYTES;
+            return Err(Failure::TooLarge(TooLarge { field: "request".into(), actual: bytes, limit }));
+        }
         if ticket == Some(0) {
             violations.push("ticket", TICKET_IS_MISSING);
             if service.is_some() {
@@ -130,8 +141,13 @@ impl OutboxFront {
         }
     }
 
-    fn confirm(&self, request: &v1::ConfirmStagedRequest) -> Result<v1::ConfirmStagedResponse, Failure> {
-        let service = self.services.find(&request.service)?;
+    fn confirm(
+        &self,
+        caller: &Caller,
+        request: &v1::ConfirmStagedRequest,
+    ) -> Result<v1::ConfirmStagedResponse, Failure> {
+        Services::check_name(&request.service)?;
+        let service = self.services.to_write(&caller.write(&request.service)?)?;
         if request.ticket == 0 {
             let mut violations = Violations::default();
             violations.push("ticket", TICKET_IS_MISSING);
@@ -141,8 +157,13 @@ impl OutboxFront {
         Ok(v1::ConfirmStagedResponse {})
     }
 
-    async fn get(&self, request: &v1::GetEventRequest) -> Result<v1::GetEventResponse, Failure> {
-        let service: ServiceHandle = self.services.find(&request.service)?.clone();
+    async fn get(
+        &self,
+        caller: &Caller,
+        request: &v1::GetEventRequest,
+    ) -> Result<v1::GetEventResponse, Failure> {
+        Services::check_name(&request.service)?;
+        let service = self.services.to_read(&caller.read(&request.service)?)?.clone();
         let Some(id) = envelope::parse_id(&request.id) else {
             let mut violations = Violations::default();
             violations.push("id", "must be a UUID in its hyphenated form");
@@ -162,34 +183,42 @@ impl OutboxService for OutboxFront {
         &self,
         request: Request<v1::StageInTxRequest>,
     ) -> Result<Response<v1::StageInTxResponse>, Status> {
-        let request = request.into_inner();
+        let (caller, request) = calling(request)?;
         let service = request.service.clone();
-        self.stage_in_tx(request).await.map(Response::new).map_err(|failure| answer(failure, &service))
+        self.stage_in_tx(&caller, request)
+            .await
+            .map(Response::new)
+            .map_err(|failure| answer(failure, &service))
     }
 
     async fn stage_now(
         &self,
         request: Request<v1::StageNowRequest>,
     ) -> Result<Response<v1::StageNowResponse>, Status> {
-        let request = request.into_inner();
+        let (caller, request) = calling(request)?;
         let service = request.service.clone();
-        self.stage_now(request).await.map(Response::new).map_err(|failure| answer(failure, &service))
+        self.stage_now(&caller, request).await.map(Response::new).map_err(|failure| answer(failure, &service))
     }
 
     async fn confirm_staged(
         &self,
         request: Request<v1::ConfirmStagedRequest>,
     ) -> Result<Response<v1::ConfirmStagedResponse>, Status> {
-        let request = request.into_inner();
-        self.confirm(&request).map(Response::new).map_err(|failure| answer(failure, &request.service))
+        let (caller, request) = calling(request)?;
+        self.confirm(&caller, &request)
+            .map(Response::new)
+            .map_err(|failure| answer(failure, &request.service))
     }
 
     async fn get_event(
         &self,
         request: Request<v1::GetEventRequest>,
     ) -> Result<Response<v1::GetEventResponse>, Status> {
-        let request = request.into_inner();
-        self.get(&request).await.map(Response::new).map_err(|failure| answer(failure, &request.service))
+        let (caller, request) = calling(request)?;
+        self.get(&caller, &request)
+            .await
+            .map(Response::new)
+            .map_err(|failure| answer(failure, &request.service))
     }
 }
 

@@ -10,6 +10,7 @@ use holdfast_proto::v1::ErrorReason;
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt};
 
+use crate::auth::MissingScope;
 use crate::db::{self, Kind};
 use crate::outbox::holds;
 use crate::outbox::stage::Refused;
@@ -29,6 +30,12 @@ pub enum Failure {
     UnknownService,
     /// Nothing to be found under this id.
     EventNotFound,
+    /// No token, or one that is no good. Why is not told.
+    Unauthenticated,
+    /// The caller may not do this.
+    Scope(MissingScope),
+    /// An admin's call could not be written down, so it did not act.
+    Audit(db::Error),
     /// Staging said no.
     Stage(Refused),
     /// A release or drop was not carried out.
@@ -37,6 +44,12 @@ pub enum Failure {
     Read(db::Error),
     /// A fault of ours.
     Internal,
+}
+
+impl From<MissingScope> for Failure {
+    fn from(missing: MissingScope) -> Self {
+        Self::Scope(missing)
+    }
 }
 
 impl From<Invalid> for Failure {
@@ -83,6 +96,9 @@ impl Failure {
         if holdfast_proto::envelope::service_name_problem(service).is_none() {
             metadata.insert("service".to_owned(), service.to_owned());
         }
+        if let Self::Scope(missing) = &self {
+            metadata.insert("scope".to_owned(), missing.scope.clone());
+        }
         metadata.insert("applied".to_owned(), if row.applied_unknown { "unknown" } else { "no" }.to_owned());
         if let Self::Hold(holds::Refused::Decided(outcome)) = &self {
             metadata.insert("outcome".to_owned(), outcome.as_str().to_owned());
@@ -102,6 +118,11 @@ impl Failure {
         Status::with_error_details(row.reason.code(), row.message, details)
     }
 
+    /// Its reason, as the audit keeps it.
+    pub(super) fn reason(&self) -> &'static str {
+        self.row("").reason.reason()
+    }
+
     /// Whether it is the server's own fault, which its log must explain.
     pub(super) fn is_fault(&self) -> bool {
         self.row("").reason == ErrorReason::Internal
@@ -112,7 +133,7 @@ impl Failure {
         match self {
             Self::Stage(refused) => refused.to_string(),
             Self::Hold(refused) => refused.to_string(),
-            Self::Read(error) => error.to_string(),
+            Self::Read(error) | Self::Audit(error) => error.to_string(),
             other => format!("{other:?}"),
         }
     }
@@ -131,6 +152,14 @@ impl Failure {
             Self::EventNotFound => Row::no(
                 ErrorReason::EventNotFound,
                 "id: no such event here: never staged, rolled back, discarded or pruned",
+            ),
+            Self::Unauthenticated => {
+                Row::no(ErrorReason::Unauthenticated, "a valid bearer token is required")
+            }
+            Self::Scope(missing) => Row::no(ErrorReason::ScopeMissing, missing.to_string()),
+            Self::Audit(error) => Row::no(
+                ErrorReason::AuditUnavailable,
+                format!("nothing was done: the audit in the control database cannot be used: {error}"),
             ),
             Self::Stage(refused) => stage_row(refused, service),
             Self::Hold(refused) => hold_row(refused, service),

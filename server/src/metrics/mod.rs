@@ -3,6 +3,7 @@
 //! the first 200 event types of a service have their own series ([`labels`]), methods are those that are served.
 //! Does not: hold anything secret, or ask a database. Design, section 14.
 
+mod auth;
 mod broker;
 mod db;
 mod declare;
@@ -19,6 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{IntGauge, Registry, TextEncoder};
 
+pub use auth::Auth;
 pub use broker::Broker;
 pub use db::{Pool, Waiting};
 pub use declare::Entry;
@@ -48,6 +50,7 @@ struct Inner {
     db: db::Families,
     broker: Broker,
     grpc: Grpc,
+    auth: Auth,
     connections_configured: IntGauge,
 }
 
@@ -96,6 +99,7 @@ impl Metrics {
         let db = db::Families::declare(&mut d)?;
         let broker = Broker::declare(&mut d)?;
         let grpc = Grpc::declare(&mut d)?;
+        let auth = Auth::declare(&mut d)?;
         let connections_configured = d.gauge(
             "connections_configured",
             "Most connections that this replica opens to all databases together.",
@@ -117,6 +121,7 @@ impl Metrics {
             db,
             broker,
             grpc,
+            auth,
             connections_configured,
         })))
     }
@@ -143,6 +148,11 @@ impl Metrics {
     /// The front's.
     pub fn grpc(&self) -> &Grpc {
         &self.0.grpc
+    }
+
+    /// Tokens, keys and admins.
+    pub fn auth(&self) -> &Auth {
+        &self.0.auth
     }
 
     /// Most connections of this replica to all databases together.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use holdfast_client::Holdfast;
 use holdfast_client::outbox::{Outbox, Staged, event};
+use holdfast_client::token::Token;
 use holdfast_proto::v1::{
     ConfirmStagedRequest, ConfirmStagedResponse, ErrorReason, GetEventRequest, GetEventResponse,
     StageInTxRequest, StageInTxResponse, StageNowRequest, StageNowResponse,
@@ -12,6 +13,7 @@ use holdfast_proto::v1::{
     outbox_service_server::{OutboxService, OutboxServiceServer},
 };
 use holdfast_tests::{
+    auth::{self, Authenticated},
     client::{Client, outbox},
     scene::{SERVICE, Scene},
     wait,
@@ -19,14 +21,14 @@ use holdfast_tests::{
 use sqlx::{Connection as _, PgConnection};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
-use tonic::{Request, Response, Status, transport::Channel};
+use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
 /// Stands between client and server, hands everything on but the hints, and writes those down: the events' way must not
 /// depend on them.
 #[derive(Clone)]
 struct Between {
-    server: OutboxServiceClient<Channel>,
+    server: OutboxServiceClient<Authenticated>,
     hints: Arc<Mutex<Vec<i64>>>,
 }
 
@@ -139,8 +141,9 @@ async fn a_savepoint_of_the_driver_takes_its_events_along_when_it_is_rolled_back
 #[tokio::test]
 async fn the_control_service_is_asked_for_health_and_refuses_unknown_names() {
     let scene = Scene::start().await;
-    let holdfast =
-        Holdfast::builder().endpoint(format!("http://{}", scene.server.address())).build().unwrap();
+    let token = Token::new(auth::token("orders.read nobody.read")).unwrap();
+    let endpoint = format!("http://{}", scene.server.address());
+    let holdfast = Holdfast::builder().endpoint(endpoint).token(token).build().unwrap();
     let control = holdfast.control();
 
     wait::until("the service to live", wait::LONG, || async {

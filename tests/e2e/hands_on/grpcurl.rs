@@ -4,7 +4,7 @@
 use std::env;
 
 use holdfast_proto::FILE_DESCRIPTOR_SET;
-use holdfast_tests::{caller::Caller, client::event, scene::Scene, wait};
+use holdfast_tests::{auth, caller::Caller, client::event, scene::Scene, wait};
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 use serde_json::{Value, json};
@@ -21,6 +21,11 @@ fn grpcurl() -> String {
     })
 }
 
+/// What a reader has in `$TOKEN`.
+fn token() -> String {
+    auth::token(&auth::all_of("orders"))
+}
+
 /// Runs a command and gives what it printed, on stdout or, when it failed, on stderr.
 async fn output(mut command: Command) -> Result<String, String> {
     let output = command.output().await.unwrap();
@@ -31,7 +36,13 @@ async fn output(mut command: Command) -> Result<String, String> {
 /// Calls a method with a JSON request; gives the JSON answer, or what grpcurl says about the failure.
 async fn call(scene: &Scene, method: &str, request: &Value) -> Result<Value, String> {
     let mut command = Command::new(grpcurl());
-    command.args(["-plaintext", "-d", &request.to_string()]);
+    command.args([
+        "-plaintext",
+        "-H",
+        &format!("authorization: Bearer {}", token()),
+        "-d",
+        &request.to_string(),
+    ]);
     command.arg(scene.server.address().to_string()).arg(method);
     output(command).await.map(|text| serde_json::from_str(&text).unwrap())
 }
@@ -57,7 +68,10 @@ async fn state(scene: &Scene, id: &str) -> Result<Value, String> {
 async fn grpcurl_lists_the_services_over_reflection() {
     let scene = Scene::start().await;
     let mut command = Command::new(grpcurl());
-    command.arg("-plaintext").arg(scene.server.address().to_string()).arg("list");
+    command
+        .args(["-plaintext", "-H", &format!("authorization: Bearer {}", token())])
+        .arg(scene.server.address().to_string())
+        .arg("list");
 
     let listed = output(command).await.unwrap();
 
@@ -201,7 +215,7 @@ async fn every_documented_grpcurl_line_works_as_it_stands() {
         let typed =
             placeholders.table().iter().fold(arguments.clone(), |typed, (text, is)| typed.replace(text, is));
         let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("exec \"$0\" {typed}"), &grpcurl()]);
+        shell.env("TOKEN", token()).args(["-c", &format!("exec \"$0\" {typed}"), &grpcurl()]);
         output(shell).await.unwrap_or_else(|said| panic!("grpcurl {typed}\n{said}"));
     }
 

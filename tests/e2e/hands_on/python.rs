@@ -3,7 +3,7 @@
 
 use std::{env, path::Path};
 
-use holdfast_tests::{scene::Scene, server::ServerInProcess, wait};
+use holdfast_tests::{auth, scene::Scene, server::ServerInProcess, wait};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -26,6 +26,7 @@ async fn play(name: &str, scene: &Scene<ServerInProcess>) -> Value {
     command.arg(folder.join("scenes.py")).arg(name);
     command.arg(scene.server.address().to_string()).arg(scene.database.url());
     // A failed test leaves nothing in the sources.
+    command.env("TOKEN", auth::token(&auth::all_of("orders")));
     command.env("PYTHONPATH", packages()).env("PYTHONDONTWRITEBYTECODE", "1").kill_on_drop(true);
     let output = tokio::time::timeout(wait::LONG * 2, command.output()).await.unwrap().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

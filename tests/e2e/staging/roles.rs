@@ -157,6 +157,16 @@ async fn a_server_changes_rows_and_neither_tables_nor_ledgers_nor_what_is_append
         "DELETE FROM holdfast.admin_audit",
         "TRUNCATE holdfast.admin_audit",
         "UPDATE holdfast.hold_outcome SET outcome = 'released'",
+        "TRUNCATE holdfast.admin_audit CASCADE",
+        "UPDATE holdfast.admin_audit_outcome SET counts = NULL",
+        "DELETE FROM holdfast.admin_audit_outcome",
+        "TRUNCATE holdfast.admin_audit_outcome",
+        // What would take the triggers out of the way.
+        "ALTER TABLE holdfast.admin_audit DISABLE TRIGGER ALL",
+        "DROP TRIGGER admin_audit_append_only ON holdfast.admin_audit",
+        "SET session_replication_role = replica",
+        "ALTER FUNCTION holdfast.refuse_change() OWNER TO CURRENT_USER",
+        "CREATE OR REPLACE FUNCTION holdfast.refuse_change() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN OLD; END'",
         // Switching announcements on or off alters the table.
         "SELECT holdfast.outbox_notify(true)",
     ] {

@@ -200,7 +200,8 @@ async fn every_call_refuses_an_unknown_and_a_reserved_service() {
         ("payload", Code::InvalidArgument, "RESERVED_SERVICE"),
     ] {
         let wanted = (code, reason.to_owned());
-        let (service, mut raw) = (service.to_owned(), scene.client.raw.clone());
+        let mut raw = holdfast_tests::client::Client::new(scene.server.address(), service).raw;
+        let service = service.to_owned();
         let events = vec![event("order.placed")];
         let request = StageInTxRequest { service: service.clone(), ticket: 1, events, hold: None };
         assert_eq!(refusal(raw.stage_in_tx(request).await), wanted, "{service}");

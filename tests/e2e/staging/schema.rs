@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, path::Path};
 
 use holdfast_server::{
-    check,
+    audit, check,
     db::migrate,
     dev::{Postgres, postgres},
     lookup, outbox, tickets,
@@ -25,12 +25,17 @@ const LISTS: [(&str, &[(&str, &str)]); 6] = [
     ("lookup", lookup::QUERIES),
 ];
 
+/// What only the control database has.
+const CONTROL_LISTS: [(&str, &[(&str, &str)]); 2] =
+    [("audit", audit::QUERIES), ("check", check::CONTROL_QUERIES)];
+
 /// Names the folder with the servers that `./x test --postgres N` has fetched so far.
 const OTHER_POSTGRES: &str = "HOLDFAST_TEST_POSTGRES_FOLDER";
 
 #[tokio::test]
 async fn every_statement_of_the_server_prepares_against_the_migrated_schema() {
-    prepare_all(&Database::service().await).await;
+    prepare_all(&Database::service().await, &LISTS).await;
+    prepare_all(&Database::control().await, &CONTROL_LISTS).await;
 }
 
 #[tokio::test]
@@ -43,28 +48,20 @@ async fn every_statement_prepares_on_the_other_postgresqls_that_are_here() {
         let mut options = postgres::Options::new(dir.path()).setting("fsync = off");
         options.bin = Some(bin);
         let server = Postgres::start(options).await.unwrap();
-        prepare_all(&Database::fresh(PostgresAt { port: server.port() }, Kind::Service).await).await;
+        let at = PostgresAt { port: server.port() };
+        prepare_all(&Database::fresh(at, Kind::Service).await, &LISTS).await;
+        prepare_all(&Database::fresh(at, Kind::Control).await, &CONTROL_LISTS).await;
     }
 }
 
-async fn prepare_all(database: &Database) {
+async fn prepare_all(database: &Database, lists: &[(&str, &[(&str, &str)])]) {
     let mut connection = database.connect().await;
-    for (module, queries) in LISTS {
-        for (name, sql) in queries {
+    for (module, queries) in lists {
+        for (name, sql) in *queries {
             let prepared =
                 connection.execute(AssertSqlSafe(format!("PREPARE \"{module}/{name}\" AS {sql}"))).await;
             assert!(prepared.is_ok(), "{module}/{name}.sql: {prepared:?}");
         }
-    }
-    connection.close().await.unwrap();
-}
-
-#[tokio::test]
-async fn the_statements_for_a_control_database_prepare_there() {
-    let database = Database::control().await;
-    let mut connection = database.connect().await;
-    for (name, sql) in check::CONTROL_QUERIES {
-        connection.execute(AssertSqlSafe(format!("PREPARE \"{name}\" AS {sql}"))).await.unwrap();
     }
     connection.close().await.unwrap();
 }
@@ -77,7 +74,7 @@ fn every_sql_file_of_the_server_is_in_a_list() {
 
     let listed: BTreeSet<String> = LISTS
         .iter()
-        .chain(&[("check", check::CONTROL_QUERIES)])
+        .chain(&CONTROL_LISTS)
         .flat_map(|(module, queries)| queries.iter().map(move |(name, _)| format!("{module}/{name}.sql")))
         .collect();
 
@@ -222,7 +219,7 @@ async fn the_admin_audit_refuses_every_change_even_to_a_superuser() {
     for change in [
         "UPDATE holdfast.admin_audit SET sub = 'x'",
         "DELETE FROM holdfast.admin_audit",
-        "TRUNCATE holdfast.admin_audit",
+        "TRUNCATE holdfast.admin_audit CASCADE",
     ] {
         let error = connection.execute(change).await.unwrap_err();
         assert!(error.to_string().contains("append-only"), "{change}: {error}");

@@ -4,23 +4,21 @@ use holdfast_proto::v1::{
     GetServiceRequest, GetServiceResponse, ListServicesRequest, control_service_client::ControlServiceClient,
 };
 use holdfast_tests::{
-    client::{event, keyed},
+    auth::{self, Authenticated, Bearer},
+    client::{channel, event, keyed},
     database::{Database, Kind},
     health::Health,
     scene::{SERVICE, Scene},
     wait::{self, LONG},
 };
-use tonic::{
-    Code, Status,
-    transport::{Channel, Endpoint},
-};
+use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
 use crate::drain::{expect_broker_trouble, expect_database_trouble};
 
-fn control(scene: &Scene) -> ControlServiceClient<Channel> {
-    let url = format!("http://{}", scene.server.address());
-    ControlServiceClient::new(Endpoint::from_shared(url).unwrap().connect_lazy())
+fn control(scene: &Scene) -> ControlServiceClient<Authenticated> {
+    let token = auth::token(&["orders", "billing", "nobody"].map(auth::all_of).join(" "));
+    ControlServiceClient::new(Bearer::new(&token).over(channel(scene.server.address())))
 }
 
 async fn get(scene: &Scene, service: &str) -> Result<GetServiceResponse, Status> {

@@ -5,6 +5,7 @@ use holdfast_proto::v1::{
     Event, EventState, GetEventRequest, StageInTxRequest, StageNowRequest, event::Data,
 };
 use holdfast_tests::{
+    auth,
     caller::Caller,
     chaos::Proxy,
     client::{Client, event, keyed},
@@ -62,11 +63,10 @@ fn loaded_bytes(event_type: &str) -> Event {
     Event { data: Some(Data::Binary(marker("payload bytes").into())), ..event(event_type) }
 }
 
-/// As a caller with a token and a header of his own would send it.
+/// As a caller with a header of his own (the harness's client adds its token) would send it.
 fn dressed<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     let metadata = request.metadata_mut();
-    metadata.insert("authorization", format!("Bearer {}", marker("a bearer token")).parse().unwrap());
     metadata.insert("x-something", marker("a metadata value").parse().unwrap());
     // Not one that is taken over: it has a blank.
     metadata.insert("x-request-id", format!("id {}", marker("a metadata value")).parse().unwrap());
@@ -134,6 +134,12 @@ async fn refused(client: &Client) -> Vec<Status> {
         let answer = client.raw.clone().stage_now(dressed(request)).await;
         statuses.push(answer.err().unwrap_or_else(|| panic!("not refused: {what}")));
     }
+    // Somebody's token that is no good here, and may be good elsewhere.
+    let mut foreign = dressed(GetEventRequest::default());
+    foreign
+        .metadata_mut()
+        .insert("authorization", format!("Bearer {}", marker("a bearer token")).parse().unwrap());
+    statuses.push(client.raw.clone().get_event(foreign).await.unwrap_err());
     let missing = GetEventRequest { service: SERVICE.to_owned(), id: event("").id };
     statuses.push(client.raw.clone().get_event(dressed(missing)).await.unwrap_err());
     let closed = StageInTxRequest {
@@ -161,7 +167,10 @@ async fn no_payload_password_or_token_is_seen_in_logs_at_trace_metrics_errors_or
     stage.logs.wait_for("broker connected").await;
     unbind(&stage).await;
     full_queue(&stage).await;
-    let client = Client::new(server.address(), SERVICE);
+    // (A short word of it would be found by chance.)
+    let token = auth::token(&auth::all_of(SERVICE));
+    let signature = token.rsplit('.').next().unwrap();
+    let client = Client::with_token(server.address(), SERVICE, &token);
     let health = Health::of(server.address());
 
     // What goes well, in both ways in, twice (the second is a duplicate), and what rolls back.
@@ -230,7 +239,7 @@ async fn no_payload_password_or_token_is_seen_in_logs_at_trace_metrics_errors_or
         [("the log", &lines), ("the metrics", &metrics), ("/readyz", &ready), ("errors", &errors.join("\n"))];
     for (place, text) in places {
         assert!(text.len() > 100, "{place} was looked at: {text}");
-        for (what, marker) in MARKERS {
+        for (what, marker) in MARKERS.into_iter().chain([("the token", signature)]) {
             for form in forms(marker) {
                 let found = text.lines().find(|line| line.to_lowercase().contains(&form));
                 assert_eq!(found, None, "{what} in {place}, as {form}");

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use anyhow::{Context, ensure};
 use holdfast_server::dev::{Postgres, RabbitMq, postgres, rabbitmq};
 use holdfast_tests::{
+    auth,
     folder::RunFolder,
     services::{AMQP_PORT, MANAGEMENT_PORT, POSTGRES_PORT, RUN_FOLDER},
 };
@@ -44,6 +45,8 @@ async fn main() -> anyhow::Result<ExitCode> {
         _ = terminate.recv() => return Ok(ExitCode::from(143)),
     };
 
+    let keys = folder.path().join("keys");
+    auth::make(&keys);
     let management = broker.management_port().context("the management plugin has no port")?;
     let mut child = Command::new(&program)
         .args(words)
@@ -51,6 +54,7 @@ async fn main() -> anyhow::Result<ExitCode> {
         .env(AMQP_PORT, broker.port().to_string())
         .env(MANAGEMENT_PORT, management.to_string())
         .env(RUN_FOLDER, folder.path())
+        .env(auth::KEYS, &keys)
         .kill_on_drop(true)
         .spawn()
         .with_context(|| format!("start {}", program.display()))?;

@@ -18,6 +18,7 @@ impl ServerConfig {
         let mut config = Self { sections: BTreeMap::new() };
         config.text("", "listen", "127.0.0.1:0").text("", "admin_listen", "127.0.0.1:0");
         config.text("", "log_format", "json").set("", "testing", "true");
+        config.text("auth", "keys", &crate::auth::public_keys());
         config.text("control", "database_url", control_url);
         config.text("broker", "url", broker_url).text("broker", "exchange", EXCHANGE);
         config
@@ -68,7 +69,7 @@ mod tests {
         config.service("orders", "d").set("drain", "batch", "10").text("", "log_format", "text");
         let text = config.to_toml();
         assert!(
-            text.starts_with("admin_listen = \"127.0.0.1:0\"\nlisten = \"127.0.0.1:0\"\nlog_format = \"text\"\ntesting = true\n\n[broker]"),
+            text.starts_with("admin_listen = \"127.0.0.1:0\"\nlisten = \"127.0.0.1:0\"\nlog_format = \"text\"\ntesting = true\n\n[auth]"),
             "{text}"
         );
         assert!(text.contains("[services.orders]\ndatabase_url = \"d\"\nmax_connections = 4\n"), "{text}");

@@ -8,7 +8,7 @@ wanted AS (
     WHERE c.relkind IN ('r', 'p')
       -- The ledgers are the migrator's, an audit only grows, and a decision about a hold is final.
       AND NOT (c.relname IN ('schema_migrations', 'control_migrations') AND r.privilege <> 'SELECT')
-      AND NOT (c.relname = 'admin_audit' AND r.privilege IN ('UPDATE', 'DELETE'))
+      AND NOT (c.relname IN ('admin_audit', 'admin_audit_outcome') AND r.privilege IN ('UPDATE', 'DELETE'))
       AND NOT (c.relname = 'hold_outcome' AND r.privilege = 'UPDATE')
 )
 SELECT 'USAGE on schema holdfast' AS missing

@@ -2,6 +2,7 @@
 //! (span `call`), in the answer's metadata, and as `request_id` in the ErrorInfo of each error.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{HeaderName, HeaderValue, Request, Response};
@@ -14,6 +15,10 @@ use uuid::Uuid;
 const HEADER: HeaderName = HeaderName::from_static("x-request-id");
 /// Room for a UUID or a trace id with a prefix; it is repeated in every line and error.
 const LONGEST: usize = 128;
+
+/// A call's name, as an extension of its request.
+#[derive(Debug, Clone)]
+pub(crate) struct CallId(pub(crate) Arc<str>);
 
 /// Names calls.
 #[derive(Debug, Clone, Copy, Default)]
@@ -46,8 +51,9 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<In>) -> Self::Future {
+    fn call(&mut self, mut request: Request<In>) -> Self::Future {
         let id = request.headers().get(&HEADER).and_then(sane).unwrap_or_else(|| Uuid::now_v7().to_string());
+        request.extensions_mut().insert(CallId(id.as_str().into()));
         let span = info_span!("call", request.id = %id);
         let answer = span.in_scope(|| self.inner.call(request));
         let named = async move {
