@@ -37,7 +37,6 @@ pub enum Reflection {
 pub const RULES: &[(&str, Rule)] = &[
     // Orchestrators have no token, and what they learn is one word.
     ("/grpc.health.v1.Health/Check", Rule::Open),
-    ("/grpc.health.v1.Health/List", Rule::Open),
     ("/grpc.health.v1.Health/Watch", Rule::Open),
     ("/holdfast.v1.OutboxService/StageInTx", Rule::Write),
     ("/holdfast.v1.OutboxService/StageNow", Rule::Write),

@@ -12,6 +12,9 @@ use holdfast_tests::{
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 
+/// What a call is told whose connection the server has ended: before it was sent, or when it was on its way.
+const LOST: [Code; 2] = [Code::Unavailable, Code::Unknown];
+
 /// A certificate authority.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
@@ -70,7 +73,7 @@ async fn a_listener_with_a_certificate_is_open_to_others_and_takes_no_plain_call
 
     assert!(staged.is_ok(), "{staged:?}");
     let plain = scene.client.try_stage_now(&[event("order.placed")]).await.unwrap_err();
-    assert_eq!(plain.code(), Code::Unavailable, "{plain:?}");
+    assert!(LOST.contains(&plain.code()), "{plain:?}");
     let stranger = orders(trusting(&Authority::new(), address)).stage_now([placed()]).await;
     assert_eq!(stranger.unwrap_err().code(), Code::Unavailable);
     scene.end(1).await;
@@ -94,9 +97,9 @@ async fn with_client_certificates_asked_for_a_token_alone_does_not_do_and_a_cert
     wait::until("a call with certificate and token", LONG, || both.stage_now([placed()])).await;
 
     let bare = orders(trusting(&authority, address)).stage_now([placed()]).await;
-    assert_eq!(bare.unwrap_err().code(), Code::Unavailable);
+    assert!(LOST.contains(&bare.unwrap_err().code()));
     let other = trusting(&authority, address).client_certificate(foreign, foreign_key);
-    assert_eq!(orders(other).stage_now([placed()]).await.unwrap_err().code(), Code::Unavailable);
+    assert!(LOST.contains(&orders(other).stage_now([placed()]).await.unwrap_err().code()));
     let tokenless = Holdfast::builder()
         .endpoint(format!("https://localhost:{}", address.port()))
         .ca_pem(authority.0.pem())
