@@ -228,7 +228,7 @@ async fn a_database_that_refuses_connections_is_unavailable_and_surely_nothing_w
 
     // On a connection that was idle when the database went the answer is lost, and "unknown" is what is true. Each such connection
     // is used up by one call; then there is none to lose an answer on.
-    wait::until("surely nothing was written", wait::LONG, || async {
+    wait::until("surely nothing was written", LONG, || async {
         let status = scene.client.try_stage(ticket, &[event("order.placed")]).await.unwrap_err();
         assert_eq!(status.code(), Code::Unavailable, "{status}");
         let info = status.get_details_error_info().unwrap();
