@@ -138,7 +138,7 @@ async fn everything_that_is_wrong_is_said_at_once_and_the_exit_code_is_one() {
         "run `holdfast migrate`",
         "migrations not applied yet: 1",
         "version 90002",
-        "lacks DELETE, UPDATE on table",
+        "DELETE, UPDATE on table event_outbox",
         "the login has a limit of 7",
         "migration 1 began and did not end",
     ] {
