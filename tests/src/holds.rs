@@ -6,13 +6,11 @@ use holdfast_proto::v1::{
     DropHeldRequest, DropHeldResponse, Event, HeldOperation, Hold, ListHeldRequest, ReleaseHeldRequest,
     ReleaseHeldResponse, StageInTxRequest, StagedEvent, hold_service_client::HoldServiceClient,
 };
-use tonic::{
-    Status,
-    transport::{Channel, Endpoint},
-};
+use tonic::Status;
 
 use crate::{
-    client::Client,
+    auth::{self, Authenticated, Bearer},
+    client::{Client, channel},
     scene::{SERVICE, Scene, Server},
 };
 
@@ -25,17 +23,25 @@ pub fn pair(operation_id: &str, generation: i64) -> Hold {
 #[derive(Debug, Clone)]
 pub struct Holds {
     /// The generated client, for everything that is not here.
-    pub raw: HoldServiceClient<Channel>,
+    pub raw: HoldServiceClient<Authenticated>,
 }
 
 impl Holds {
-    /// For a server's address.
+    /// For a server's address, with every scope of the scenes' service.
     ///
     /// # Panics
     /// When the address is none.
     pub fn at(address: SocketAddr) -> Self {
-        let channel = Endpoint::from_shared(format!("http://{address}")).expect("an address").connect_lazy();
-        Self { raw: HoldServiceClient::new(channel) }
+        Self::for_service(address, SERVICE)
+    }
+
+    /// The same with every scope of another one.
+    ///
+    /// # Panics
+    /// As [`Holds::at`].
+    pub fn for_service(address: SocketAddr, service: &str) -> Self {
+        let token = Bearer::new(&auth::token(&auth::all_of(service)));
+        Self { raw: HoldServiceClient::new(token.over(channel(address))) }
     }
 
     /// Of a scene's server.

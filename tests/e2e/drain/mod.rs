@@ -12,7 +12,7 @@ mod order_table;
 mod outages;
 mod parked_verbs;
 mod parking;
-mod plans;
+pub(crate) mod plans;
 mod probing;
 mod publishing;
 mod random;

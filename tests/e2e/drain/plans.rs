@@ -38,7 +38,7 @@ async fn outbox(unclaimable: i64) -> Database {
 }
 
 /// Runs a statement in a transaction that is rolled back; its plan and the buffers it touched.
-async fn explain(connection: &mut PgConnection, name: &str, arguments: &str) -> (Value, i64) {
+pub(crate) async fn explain(connection: &mut PgConnection, name: &str, arguments: &str) -> (Value, i64) {
     let mut tx = connection.begin().await.unwrap();
     tx.execute(AssertSqlSafe(format!("PREPARE s AS {}", query(name)))).await.unwrap();
     let sql = format!("EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) EXECUTE s{arguments}");

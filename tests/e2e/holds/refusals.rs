@@ -71,6 +71,7 @@ async fn what_is_wrong_with_a_request_is_told_by_field_all_at_once() {
         ("holdfast-control", Code::InvalidArgument, "RESERVED_SERVICE"),
     ] {
         let hold = Some(pair("op", 1));
+        let mut raw = Holds::for_service(scene.server.address(), service).raw;
         let (service, reason) = (service.to_owned(), reason.to_owned());
         let release = ReleaseHeldRequest { service: service.clone(), hold: hold.clone() };
         assert_eq!(refusal(raw.release_held(release).await), (code, reason.clone()));
