@@ -16,7 +16,7 @@ What `/metrics` on the admin port (`admin_listen`) shows. This file is made of t
 
 - `service` is a configured service, or `holdfast-control` for the control database's own outbox. `event_type` has a value of
   its own for the first 200 types of a service since the start; all others are `other`. `method` is a served method; anything
-  else is `other`.
+  else is `other`. `verb` is an admin's RPC, `check` one of a closed list, `kid` a key of the operator's files.
 - Counters and histograms are of the replica that is asked: add them up over replicas. What is read from a database
   (`holdfast_outbox_…`, `holdfast_table_…`, `holdfast_tickets`) every replica measures for itself, about every 15 seconds,
   and all see the same rows: take the maximum, `max by (service, state) (holdfast_outbox_rows)`. While a database is away they
@@ -71,8 +71,20 @@ fn names_are_unique_and_follow_the_conventions_and_every_metric_is_explained() {
             assert!(name.ends_with("_bytes"), "{name}: sizes are in bytes, and say so");
         }
         assert!(help.len() > 10 && help.ends_with('.'), "{name}: {help:?}");
-        let known =
-            ["service", "event_type", "outcome", "reason", "state", "table", "method", "code", "version"];
+        let known = [
+            "service",
+            "event_type",
+            "outcome",
+            "reason",
+            "state",
+            "table",
+            "method",
+            "code",
+            "version",
+            "check",
+            "kid",
+            "verb",
+        ];
         assert!(labels.iter().all(|label| known.contains(&label.as_str())), "{name}: {labels:?}");
     }
     let others: Vec<_> = names.iter().filter(|name| !name.starts_with("holdfast_")).collect();

@@ -3,7 +3,7 @@
 use holdfast_tests::{
     logs::Logs,
     server::{ServerConfig, ServerProcess},
-    wait::LONG,
+    wait::{self, LONG},
 };
 
 fn config() -> ServerConfig {
@@ -36,8 +36,12 @@ async fn without_a_key_or_with_files_that_cannot_be_used_it_ends_and_names_them_
         }
         let mut server = ServerProcess::spawn(&config);
         let status = server.exit_status(LONG).await;
-        let lines = server.lines().join("\n");
-        assert!(!status.success(), "{lines}");
-        assert!(said.iter().all(|word| lines.contains(word)), "{said:?} in {lines}");
+        assert!(!status.success(), "{:?}", server.lines());
+        // What it said last may still be on its way from the pipe.
+        wait::until(&format!("{said:?} to be said"), LONG, || async {
+            let lines = server.lines().join("\n");
+            if said.iter().all(|word| lines.contains(word)) { Ok(()) } else { Err(lines) }
+        })
+        .await;
     }
 }

@@ -116,3 +116,29 @@ where
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use tonic::Code;
+
+    use super::*;
+    use crate::metrics::Metrics;
+
+    #[test]
+    fn a_path_without_a_rule_does_not_reach_what_serves_it_not_even_on_an_open_server() {
+        let metrics = Metrics::new(prometheus::Registry::new()).unwrap();
+        let open = Authentication::new(Gate::Open, Reflection::Off, metrics.auth().clone());
+        let admitted = |path: &str| open.admit(path, &HeaderMap::new());
+        assert!(admitted("/holdfast.v1.OutboxService/StageNow").unwrap().is_some());
+        assert_eq!(admitted("/grpc.health.v1.Health/Check").unwrap(), None);
+        for path in [
+            "/holdfast.v1.OutboxService/NewInThisRelease",
+            "/holdfast.v1.OutboxService/StageNow/",
+            "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+            "/",
+        ] {
+            assert_eq!(admitted(path).unwrap_err().code(), Code::Unimplemented, "{path}");
+        }
+    }
+}
