@@ -20,6 +20,9 @@ use super::orphans;
 const ENTRIES: [&str; 7] =
     ["lock", "ports", "postgres", "rabbitmq", "holdfast.toml", "server.log", "server.log.1"];
 
+/// Of these, the servers' folders: what runs is known by them.
+const SERVERS: [&str; 2] = ["postgres", "rabbitmq"];
+
 /// A data folder that is ours as long as this value lives.
 #[derive(Debug)]
 pub struct DataFolder {
@@ -65,7 +68,7 @@ impl DataFolder {
     /// # Errors
     /// Something of it could not be ended.
     pub async fn stop_orphans(&self) -> Result<usize, Error> {
-        orphans::stop(&self.path).await
+        orphans::stop(&self.path, &SERVERS).await
     }
 
     /// Its one absolute name.
