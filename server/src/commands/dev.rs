@@ -4,8 +4,9 @@
 //! supervisors see to it; the next start to what they missed); the next start finds the data, and the endpoints where they
 //! were as long as the ports are free. Prints for people on stdout; what the server logs goes to a file.
 
+use std::cell::OnceCell;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
 
@@ -15,7 +16,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::fmt::writer::{BoxMakeWriter, MakeWriterExt};
 use uuid::Uuid;
 
-use super::migrate;
+use super::{migrate, say};
 use crate::config::Config;
 use crate::dev::{DataFolder, Session, session};
 use crate::{app, demo, dev, logging};
@@ -23,7 +24,7 @@ use crate::{app, demo, dev, logging};
 /// Arguments of `dev`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Where the private servers keep their data.
+    /// Where the private servers keep their data: an empty folder, or that of an earlier session.
     #[arg(long, default_value_os_t = dev::session::default_data_folder())]
     data: PathBuf,
     /// Stop after the main job; exit 0 only if all of it held.
@@ -91,7 +92,8 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 }
 
 fn interrupted(code: u8) -> ExitCode {
-    println!("interrupted; everything is stopped");
+    // What Ctrl-C ended may be the reader, too (`| tee`); the exit code says it.
+    let _ = say("interrupted; everything is stopped");
     ExitCode::from(code)
 }
 
@@ -110,14 +112,17 @@ async fn start(arguments: &Arguments) -> anyhow::Result<Up> {
     let folder = DataFolder::take(&arguments.data)?;
     let orphans = folder.stop_orphans().await?;
     if orphans > 0 {
-        println!("ended {orphans} processes that an earlier session had left in {}", folder.path().display());
+        say(format_args!(
+            "ended {orphans} processes that an earlier session had left in {}",
+            folder.path().display()
+        ))?;
     }
     if arguments.fresh {
         folder.clear()?;
     }
     let (log, file) = folder.log()?;
     logging::init_to(logging::Format::Text, false, writer(file, arguments.verbose))?;
-    println!("starting a private PostgreSQL and RabbitMQ in {}", folder.path().display());
+    say(format_args!("starting a private PostgreSQL and RabbitMQ in {}", folder.path().display()))?;
     let session = Session::start(folder).await?;
     let text = session.config();
     let config_file = session.folder().write("holdfast.toml", &text)?;
@@ -141,7 +146,7 @@ async fn start(arguments: &Arguments) -> anyhow::Result<Up> {
         amqp_url: session.amqp_url(),
         exchange,
     };
-    println!("the server listens on {}", running.local_addr);
+    say(format_args!("the server listens on {}", running.local_addr))?;
     Ok(Up { session, running, places, log, config: config_file })
 }
 
@@ -154,20 +159,32 @@ fn writer(file: File, verbose: bool) -> BoxMakeWriter {
 async fn use_it(arguments: &Arguments, up: Up, signals: &mut Signals) -> anyhow::Result<Option<u8>> {
     let Up { mut session, running, places, log, config } = up;
     let mut interrupted = None;
-    let played = tokio::select! {
-        played = demo::play(&places, &mut session.rabbitmq, |line| println!("{line}")) => played,
+    // The first line that could not be said: a show without a spectator ends, in order.
+    let unheard = OnceCell::new();
+    let tell = |line: &str| {
+        if let Err(error) = say(line) {
+            // A later one fails for the same reason.
+            let _ = unheard.set(error);
+        }
+    };
+    let mut played = tokio::select! {
+        played = demo::play(&places, &mut session.rabbitmq, tell) => {
+            played.with_context(|| format!("the main job did not hold; the server's log is {}", log.display()))
+        }
         code = signals.come() => {
             interrupted = Some(code);
             Ok(())
         }
-        () = running.failed() => Err(anyhow::anyhow!("a task of the server panicked")),
+        () = running.failed() => Err(panicked(&log)),
     };
     if played.is_ok() && interrupted.is_none() && !arguments.once {
-        println!("{}", endpoints(&places, &running, &log, &config, &arguments.grpcurl));
-        tokio::select! {
-            _ = signals.come() => println!("stopping"),
-            () = running.failed() => {}
+        tell(&endpoints(&places, &running, &log, &config, &arguments.grpcurl));
+        if unheard.get().is_none() {
+            played = wait(signals.come(), running.failed(), &log).await;
         }
+    }
+    if let (Ok(()), Some(error)) = (&played, unheard.into_inner()) {
+        played = Err(error).context("cannot print");
     }
     let stopped = async {
         running.stop().await;
@@ -178,16 +195,35 @@ async fn use_it(arguments: &Arguments, up: Up, signals: &mut Signals) -> anyhow:
         // Once more: at once. What runs is killed as it is dropped.
         code = signals.come() => interrupted = Some(code),
     }
-    played.with_context(|| format!("the main job did not hold; the server's log is {}", log.display()))?;
-    Ok(interrupted)
+    played.map(|()| interrupted)
+}
+
+/// Until somebody wants it to end, or the server cannot go on, which is a failure as it is for `serve`.
+async fn wait(
+    wanted: impl Future<Output = u8>,
+    failed: impl Future<Output = ()>,
+    log: &Path,
+) -> anyhow::Result<()> {
+    tokio::select! {
+        _ = wanted => {
+            // Who pressed Ctrl-C may have ended the reader, too.
+            let _ = say("stopping");
+            Ok(())
+        }
+        () = failed => Err(panicked(log)),
+    }
+}
+
+fn panicked(log: &Path) -> anyhow::Error {
+    anyhow::anyhow!("a task of the server panicked; the server's log is {}", log.display())
 }
 
 /// What there is, and lines that work as they stand.
 fn endpoints(
     places: &demo::Places,
     running: &app::Running,
-    log: &std::path::Path,
-    config: &std::path::Path,
+    log: &Path,
+    config: &Path,
     grpcurl: &str,
 ) -> String {
     let demo::Places { transactional, immediate, amqp_url, exchange, .. } = places;
@@ -226,4 +262,20 @@ COMMIT;
 END
 "#
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_that_cannot_go_on_is_a_failure_and_a_wanted_end_is_none() {
+        let log = Path::new("/data/server.log");
+
+        let failed = wait(pending(), ready(()), log).await;
+        assert!(failed.is_err_and(|error| error.to_string().contains("panicked; the server's log is /data")));
+        assert!(wait(ready(130), pending(), log).await.is_ok());
+    }
 }

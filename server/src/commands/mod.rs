@@ -11,6 +11,8 @@ mod probe;
 mod serve;
 mod token;
 
+use std::fmt::Display;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -63,6 +65,11 @@ impl Command {
             Self::DevCaller(arguments) => dev::call(arguments).await,
         }
     }
+}
+
+/// A line for people. Not `println!`, which panics when nobody reads on (`| head`).
+fn say(line: impl Display) -> std::io::Result<()> {
+    writeln!(std::io::stdout(), "{line}")
 }
 
 /// Where the configuration is.

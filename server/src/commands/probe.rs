@@ -71,7 +71,8 @@ pub(super) async fn run(probe: Probe) -> ExitCode {
             other => (other.as_str_name().to_owned(), NOT_SERVING),
         },
     };
-    println!("{named}: {line}");
+    // The exit code is the answer, also when nobody reads the line: a server that serves is not ill for that.
+    let _ = super::say(format_args!("{named}: {line}"));
     ExitCode::from(code)
 }
 

@@ -58,13 +58,13 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     match arguments.what {
         What::Keygen { out, alg } => {
             let (private, public) = generate(alg)?.write(&out)?;
-            println!("private  {}  (signs; keep it from the server)", private.display());
-            println!("public   {}  (one of auth.keys)", public.display());
+            super::say(format_args!("private  {}  (signs; keep it from the server)", private.display()))?;
+            super::say(format_args!("public   {}  (one of auth.keys)", public.display()))?;
         }
         What::Mint { key, sub, scope, ttl, aud, iss, kid } => {
             let key = PrivateKey::read(&key, kid.as_deref())?;
             let order = Order { sub: &sub, audience: &aud, issuer: iss.as_deref(), scope: &scope, ttl };
-            println!("{}", key.mint(&order)?);
+            super::say(key.mint(&order)?)?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -55,6 +55,23 @@ pub enum Error {
         /// Who has it, as he wrote it down.
         owner: String,
     },
+    /// A folder that is to become a session's holds what no session made.
+    #[error(
+        "{dir} is not empty ({found}) and no folder of `holdfast dev`: left as it is; \
+         take a new or an empty folder with --data"
+    )]
+    NotASession {
+        /// The folder.
+        dir: PathBuf,
+        /// Something that was found in it.
+        found: String,
+    },
+    /// A session's folder is another user's, or what says that it is one is no file of ours.
+    #[error("{marker} is no file of this user: the folder is left as it is; take another with --data")]
+    AnothersSession {
+        /// What says that the folder is a session's.
+        marker: PathBuf,
+    },
     /// A folder that is to be deleted holds what is not ours.
     #[error(
         "{dir} holds {found}, which is none of a session's files: not deleted; take another folder with --data"
@@ -64,6 +81,17 @@ pub enum Error {
         dir: PathBuf,
         /// What was found in it.
         found: String,
+    },
+    /// The folder for the locks of ports is not ours alone: who can write there could make us write elsewhere.
+    #[error(
+        "{folder} must be a folder of this user that nobody else may enter (mode 0700), but {but}; \
+         delete it, or name another place for temporary files in TMPDIR"
+    )]
+    UnsafeFolder {
+        /// The folder.
+        folder: PathBuf,
+        /// What is wrong with it.
+        but: String,
     },
     /// No port could be had.
     #[error("found no free port between {from} and {to}")]

@@ -4,14 +4,20 @@
 //! have the folder to himself (its lock), else these were somebody's living servers. Their supervisors are ending them already,
 //! if those live; who has none is told to end; who does not is killed. PostgreSQL and RabbitMQ recover from that.
 
-use std::{collections::BTreeSet, os::unix::ffi::OsStrExt, path::Path, time::Duration};
-
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
+use std::{
+    collections::BTreeSet,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    time::Duration,
 };
 
-use super::{error::Error, process, supervised::SHELL};
+use nix::{sys::signal::Signal, unistd::Pid};
+
+use super::{
+    error::Error,
+    process::{self, Stranger},
+    supervised::SHELL,
+};
 
 /// The variable: the folder of the server.
 pub(super) const MARK: &str = "HOLDFAST_PRIVATE_SERVER";
@@ -19,43 +25,39 @@ pub(super) const MARK: &str = "HOLDFAST_PRIVATE_SERVER";
 /// Longer than a supervisor gives its server before it kills it.
 const PATIENCE: Duration = Duration::from_secs(12);
 
-/// Ends every server that was started in `folder` or below it; says how many processes there were.
-pub(super) async fn stop(folder: &Path) -> Result<usize, Error> {
-    let found = of(folder);
-    if found.is_empty() {
-        return Ok(0);
-    }
-    for pid in &found {
-        let is_root = process::parent(*pid).is_none_or(|parent| !found.contains(&parent));
-        if is_root && !is_supervisor(*pid) {
+/// Ends every server that was started in one of a session's folders of these names, and in none below them: another session may
+/// live there. Says how many processes there were.
+pub(super) async fn stop(session: &Path, names: &[&str]) -> Result<usize, Error> {
+    let folders: Vec<PathBuf> = names.iter().map(|name| session.join(name)).collect();
+    let found = of(&folders);
+    let pids: BTreeSet<Pid> = found.iter().map(|one| one.pid).collect();
+    for one in &found {
+        let is_root = process::parent(one.pid).is_none_or(|parent| !pids.contains(&parent));
+        if is_root && !is_supervisor(one.pid) {
             // PostgreSQL waits for its clients then, and is killed below if they stay.
-            let _ = kill(*pid, Signal::SIGTERM);
+            one.signal(Signal::SIGTERM);
         }
     }
-    let number = found.len();
-    if !process::gone(&found, PATIENCE).await {
-        for pid in of(folder) {
-            process::kill_tree(pid);
+    if !process::strangers_gone(&found, PATIENCE).await {
+        for one in of(&folders) {
+            one.kill_tree();
         }
     }
-    let left = of(folder);
-    if process::gone(&left, Duration::from_secs(5)).await {
-        return Ok(number);
-    }
-    match of(folder).first() {
-        Some(pid) => Err(Error::AlreadyRunning { dir: folder.to_path_buf(), pid: pid.as_raw() }),
-        None => Ok(number),
+    process::strangers_gone(&of(&folders), Duration::from_secs(5)).await;
+    // A look decides, not the wait: somebody may have been born meanwhile.
+    match of(&folders).first() {
+        Some(one) => Err(Error::AlreadyRunning { dir: session.to_path_buf(), pid: one.pid.as_raw() }),
+        None => Ok(found.len()),
     }
 }
 
-fn of(folder: &Path) -> BTreeSet<Pid> {
-    let folder = folder.as_os_str().as_bytes();
-    let below =
-        |path: &[u8]| path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
-    process::all()
-        .into_iter()
-        .filter(|pid| {
-            process::is_alive(*pid) && process::variable(*pid, MARK).is_some_and(|path| below(&path))
+fn of(folders: &[PathBuf]) -> BTreeSet<Stranger> {
+    // First who it is, then whose: the other way round the mark could be an ended process's, and the number another's.
+    let strangers = process::all().into_iter().filter_map(Stranger::of);
+    strangers
+        .filter(|one| {
+            let mark = process::variable(one.pid, MARK);
+            mark.is_some_and(|mark| folders.iter().any(|folder| folder.as_os_str().as_bytes() == mark))
         })
         .collect()
 }

@@ -236,7 +236,9 @@ impl Drop for Postgres {
     fn drop(&mut self) {
         self.running = None;
         // Only a killed server leaves a pid file; if the folder is used again, PostgreSQL sees that it is stale.
-        remove_segment(pid_file(&self.data()).and_then(|file| file.segment).as_deref());
+        if let Some(file) = pid_file(&self.data()) {
+            remove_segment(&file);
+        }
     }
 }
 
@@ -350,21 +352,56 @@ async fn make_cluster(bin: &Path, account: &Account, dir: &Path) -> Result<(), E
 }
 
 /// What `postmaster.pid` says.
+#[derive(Debug, PartialEq, Eq)]
 struct PidFile {
     pid: Pid,
-    /// The id of the System V segment.
-    segment: Option<String>,
+    segment: Option<Segment>,
+}
+
+/// A System V segment.
+#[derive(Debug, PartialEq, Eq)]
+struct Segment {
+    /// Signed in `/proc`, and extended to 64 bits in the pid file; the same 32 bits.
+    key: u32,
+    id: i32,
 }
 
 fn pid_file(data: &Path) -> Option<PidFile> {
-    parse_pid_file(&fs::read_to_string(data.join("postmaster.pid")).ok()?)
+    PidFile::parse(&fs::read_to_string(data.join("postmaster.pid")).ok()?)
 }
 
-/// Line 1 is the process id, line 7 the shared memory's key and id.
-fn parse_pid_file(text: &str) -> Option<PidFile> {
-    let pid = Pid::from_raw(text.lines().next()?.trim().parse().ok()?);
-    let segment = text.lines().nth(6).and_then(|line| line.split_whitespace().nth(1)).map(str::to_owned);
-    Some(PidFile { pid, segment })
+impl PidFile {
+    /// Line 1 is the process id, line 7 the shared memory's key and id.
+    fn parse(text: &str) -> Option<Self> {
+        let pid = Pid::from_raw(text.lines().next()?.trim().parse().ok()?);
+        let segment = |line: &str| {
+            let mut numbers = line.split_whitespace();
+            let key = low_half(numbers.next()?.parse::<u64>().ok()?);
+            Some(Segment { key, id: numbers.next()?.parse().ok()? })
+        };
+        Some(Self { pid, segment: text.lines().nth(6).and_then(segment) })
+    }
+
+    /// The segment's id, if `/proc/sysvipc/shm` shows that this server made it: a file that outlived a restart of the machine names
+    /// an id that may be anybody's by now.
+    fn own_segment(&self, table: &str) -> Option<i32> {
+        let segment = self.segment.as_ref()?;
+        let is_it = |line: &str| {
+            // key, id, mode, size, the process that made it
+            let numbers: Vec<i64> =
+                line.split_whitespace().take(5).map_while(|word| word.parse().ok()).collect();
+            let &[key, id, _, _, maker] = numbers.as_slice() else { return false };
+            low_half(key.cast_unsigned()) == segment.key
+                && id == i64::from(segment.id)
+                && maker == i64::from(self.pid.as_raw())
+        };
+        table.lines().any(is_it).then_some(segment.id)
+    }
+}
+
+fn low_half(number: u64) -> u32 {
+    let [a, b, c, d, ..] = number.to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
 }
 
 /// Removes the pid file of a killed server where PostgreSQL would not dare to.
@@ -373,23 +410,25 @@ fn parse_pid_file(text: &str) -> Option<PidFile> {
 /// belongs to another process of the same account; and all private servers of root share one account. So it is
 /// asked here whether that process is a server of *this* folder.
 fn clear_stale_pid_file(data: &Path) -> Result<(), Error> {
-    let Some(PidFile { pid, segment }) = pid_file(data) else { return Ok(()) };
+    let Some(file) = pid_file(data) else { return Ok(()) };
+    let pid = file.pid;
     if !process::is_alive(pid) {
         return Ok(());
     }
     if process::command_line(pid).is_some_and(|line| line.contains(&*data.to_string_lossy())) {
         return Err(Error::AlreadyRunning { dir: data.to_path_buf(), pid: pid.as_raw() });
     }
-    remove_segment(segment.as_deref());
+    remove_segment(&file);
     let path = data.join("postmaster.pid");
     io(fs::remove_file(&path), || format!("remove {}", path.display()))
 }
 
-/// Removes the System V segment of some bytes that a killed server leaves; a machine has only 4,096 of them.
-/// Best effort.
-fn remove_segment(id: Option<&str>) {
-    if let Some(id) = id {
-        let _ = Command::new("ipcrm").args(["-m", id]).output();
+/// Removes the System V segment of some bytes that a killed server leaves; a machine has only 4,096 of them. Only if it is that
+/// server's own. Best effort: PostgreSQL uses a segment that was left again.
+fn remove_segment(file: &PidFile) {
+    let table = fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
+    if let Some(id) = file.own_segment(&table) {
+        let _ = Command::new("ipcrm").args(["-m", &id.to_string()]).output();
     }
 }
 
@@ -397,11 +436,35 @@ fn remove_segment(id: Option<&str>) {
 mod tests {
     use super::*;
 
+    const TEXT: &str = "471\n/d\n1700000000\n20001\n\n127.0.0.1\n  1234  99\nready   \n";
+
     #[test]
     fn the_pid_file_gives_the_process_and_its_shared_memory() {
-        let file = parse_pid_file("471\n/d\n1700000000\n20001\n\n127.0.0.1\n  1234  99\nready   \n");
-        let file = file.map(|file| (file.pid.as_raw(), file.segment));
-        assert_eq!(file, Some((471, Some("99".to_owned()))));
-        assert!(parse_pid_file("").is_none());
+        let pid = Pid::from_raw(471);
+        let expected = PidFile { pid, segment: Some(Segment { key: 1234, id: 99 }) };
+        assert_eq!(PidFile::parse(TEXT), Some(expected));
+        assert_eq!(PidFile::parse("471\n/d\n"), Some(PidFile { pid, segment: None }));
+        assert_eq!(PidFile::parse(""), None);
+    }
+
+    /// The machine's table, with one segment.
+    fn table(key: i64, id: i32, maker: i32) -> String {
+        format!(
+            "       key      shmid perms                  size  cpid  lpid nattch   uid   gid\n\
+             {key:>10} {id:>10}   600                    56 {maker:>5}  2270      0   101   104\n"
+        )
+    }
+
+    #[test]
+    fn a_segment_is_a_servers_own_only_by_key_id_and_maker() {
+        let own = |text: &str, table: &str| PidFile::parse(text).and_then(|file| file.own_segment(table));
+
+        assert_eq!(own(TEXT, &table(1234, 99, 471)), Some(99));
+        for anothers in [table(1235, 99, 471), table(1234, 98, 471), table(1234, 99, 472), String::new()] {
+            assert_eq!(own(TEXT, &anothers), None, "{anothers}");
+        }
+        // A key with its highest bit set.
+        let negative = TEXT.replace("  1234  ", &format!("  {}  ", u64::MAX - 4));
+        assert_eq!(own(&negative, &table(-5, 99, 471)), Some(99));
     }
 }

@@ -7,27 +7,81 @@ use nix::{
     unistd::Pid,
 };
 
-/// The fields of `/proc/PID/stat` that matter here: the state's letter and the parent.
-fn stat(pid: Pid) -> Option<(char, Pid)> {
-    parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+/// The fields of `/proc/PID/stat` that matter here.
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    /// A letter.
+    state: char,
+    parent: Pid,
+    /// In clock ticks since the machine came up.
+    started: u64,
 }
 
-/// The second field is the program's name in parentheses and may itself hold spaces and parentheses.
-fn parse_stat(line: &str) -> Option<(char, Pid)> {
-    let mut fields = line.get(line.rfind(')')? + 1..)?.split_ascii_whitespace();
-    let state = fields.next()?.chars().next()?;
-    let parent = fields.next()?.parse().ok()?;
-    Some((state, Pid::from_raw(parent)))
+impl Stat {
+    fn of(pid: Pid) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// The second field is the program's name in parentheses and may itself hold spaces and parentheses.
+    fn parse(line: &str) -> Option<Self> {
+        let mut fields = line.get(line.rfind(')')? + 1..)?.split_ascii_whitespace();
+        let state = fields.next()?.chars().next()?;
+        let parent = Pid::from_raw(fields.next()?.parse().ok()?);
+        // Field 22; the next is the fifth.
+        let started = fields.nth(17)?.parse().ok()?;
+        Some(Self { state, parent, started })
+    }
+
+    /// A zombie does not run: its memory, locks and ports are gone.
+    fn runs(&self) -> bool {
+        !matches!(self.state, 'Z' | 'X')
+    }
 }
 
-/// Does it run? A zombie does not: its memory, locks and ports are gone.
+/// Does it run?
 pub(super) fn is_alive(pid: Pid) -> bool {
-    stat(pid).is_some_and(|(state, _)| !matches!(state, 'Z' | 'X'))
+    Stat::of(pid).is_some_and(|stat| stat.runs())
 }
 
 /// Its parent.
 pub(super) fn parent(pid: Pid) -> Option<Pid> {
-    stat(pid).map(|(_, parent)| parent)
+    Stat::of(pid).map(|stat| stat.parent)
+}
+
+/// A process that is none of our children: the kernel gives its number to somebody else as soon as it has ended, so it is
+/// known by its start, too, and looked at again right before each signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Stranger {
+    pub(super) pid: Pid,
+    started: u64,
+}
+
+impl Stranger {
+    /// Who has this number now; `None` if nobody that runs.
+    pub(super) fn of(pid: Pid) -> Option<Self> {
+        let stat = Stat::of(pid).filter(Stat::runs)?;
+        Some(Self { pid, started: stat.started })
+    }
+
+    /// Does it still run, and not another one with its number?
+    pub(super) fn is_alive(self) -> bool {
+        Self::of(self.pid) == Some(self)
+    }
+
+    /// A signal to it alone; nothing if it has ended.
+    pub(super) fn signal(self, signal: Signal) {
+        if self.is_alive() {
+            // It may end between the look and the call: then there is nothing left to do.
+            let _ = kill(self.pid, signal);
+        }
+    }
+
+    /// SIGKILL for it and everything below it; nothing if it has ended.
+    pub(super) fn kill_tree(self) {
+        if self.is_alive() {
+            kill_tree(self.pid);
+        }
+    }
 }
 
 /// All processes there are.
@@ -91,8 +145,17 @@ pub(super) fn kill_tree(root: Pid) -> BTreeSet<Pid> {
 
 /// Waits until none of them runs; `false` if some still did after `limit`.
 pub(super) async fn gone(pids: &BTreeSet<Pid>, limit: Duration) -> bool {
+    none(limit, || pids.iter().any(|pid| is_alive(*pid))).await
+}
+
+/// The same for strangers.
+pub(super) async fn strangers_gone(them: &BTreeSet<Stranger>, limit: Duration) -> bool {
+    none(limit, || them.iter().any(|one| one.is_alive())).await
+}
+
+async fn none(limit: Duration, some_run: impl Fn() -> bool) -> bool {
     let until = tokio::time::Instant::now() + limit;
-    while pids.iter().any(|pid| is_alive(*pid)) {
+    while some_run() {
         if tokio::time::Instant::now() > until {
             return false;
         }
@@ -103,11 +166,37 @@ pub(super) async fn gone(pids: &BTreeSet<Pid>, limit: Duration) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     #[test]
     fn a_program_name_with_spaces_and_parentheses_does_not_shift_the_fields() {
-        assert_eq!(parse_stat("12 (a) b (c)) S 7 12 12 0"), Some(('S', Pid::from_raw(7))));
-        assert_eq!(parse_stat(""), None);
+        let line = "12 (a) b (c)) S 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 4711 26";
+        let expected = Stat { state: 'S', parent: Pid::from_raw(7), started: 4711 };
+        assert_eq!(Stat::parse(line), Some(expected));
+        assert_eq!(Stat::parse(""), None);
+    }
+
+    #[test]
+    fn who_has_the_number_of_a_process_that_ended_gets_no_signal_meant_for_that() -> std::io::Result<()> {
+        let mut child = Command::new("sleep").arg("600").spawn()?;
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap_or_default());
+        let now = Stranger::of(pid).ok_or(std::io::ErrorKind::NotFound)?;
+        let before = Stranger { started: now.started - 1, ..now };
+
+        before.signal(Signal::SIGKILL);
+        before.kill_tree();
+        assert!(!before.is_alive() && now.is_alive());
+        // A stop is told at once, and a kill would have been.
+        assert_eq!(child.try_wait()?, None);
+
+        now.kill_tree();
+        assert_eq!(
+            std::os::unix::process::ExitStatusExt::signal(&child.wait()?),
+            Some(Signal::SIGKILL as i32)
+        );
+        assert!(!now.is_alive());
+        Ok(())
     }
 }

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 mod check;
+mod closed_stdout;
 mod config;
 mod migrate;
 

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use holdfast_server::dev::DataFolder;
 use holdfast_tests::{folder, server::binary, wait};
 use nix::{
     sys::signal::{Signal, kill, killpg},
@@ -284,10 +285,43 @@ async fn what_is_missing_on_the_machine_is_named_before_anything_is_made() {
     assert!(!data.exists());
 }
 
+/// Everything below a folder.
+fn listing(folder: &Path) -> BTreeSet<std::path::PathBuf> {
+    let mut all = BTreeSet::new();
+    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        if entry.file_type().unwrap().is_dir() {
+            all.extend(listing(&entry.path()));
+        }
+        all.insert(entry.path());
+    }
+    all
+}
+
+#[tokio::test]
+async fn a_folder_that_no_session_made_is_not_touched_also_by_fresh() {
+    let (_folder, data) = data();
+    // Somebody's own servers, by names that a session uses, too.
+    for name in ["postgres", "rabbitmq"] {
+        fs::create_dir_all(data.join(name)).unwrap();
+        fs::write(data.join(name).join("thesis.txt"), "years of work").unwrap();
+    }
+    let before = listing(&data);
+
+    for arguments in [&["--once"][..], &["--once", "--fresh"]] {
+        let mut dev = Dev::start(&data, arguments, &[]);
+
+        assert_eq!(dev.ended().await.code(), Some(1), "{}", dev.said());
+        let said = dev.said();
+        assert!(said.contains("and no folder of `holdfast dev`: left as it is"), "{said}");
+        assert_eq!(listing(&data), before);
+    }
+    assert_eq!(fs::read_to_string(data.join("postgres/thesis.txt")).unwrap(), "years of work");
+}
+
 #[tokio::test]
 async fn fresh_deletes_what_is_a_sessions_and_nothing_else() {
     let (_folder, data) = data();
-    fs::create_dir(&data).unwrap();
+    drop(DataFolder::take(&data).unwrap());
     fs::write(data.join("thesis.txt"), "years of work").unwrap();
 
     let mut dev = Dev::start(&data, &["--fresh"], &[]);

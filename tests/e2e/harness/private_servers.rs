@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use holdfast_server::dev::{Error, Postgres, RabbitMq, postgres, rabbitmq};
+use holdfast_server::dev::{DataFolder, Error, Postgres, RabbitMq, postgres, rabbitmq};
 use holdfast_tests::{
     consumer::Consumer,
     database::{Database, Kind, connect},
@@ -136,6 +136,21 @@ async fn a_dropped_server_leaves_no_process_behind() {
     assert_eq!(process::mentioning(two.path()), [""; 0]);
     assert!(!process::is_alive(mapper), "the port mapper is gone too");
     assert!(session.ping().await.is_err());
+}
+
+#[tokio::test]
+async fn a_session_ends_the_orphans_of_its_own_folder_and_not_the_servers_of_a_session_below_it() {
+    let dir = folder::scratch();
+    let outer = DataFolder::take(&dir.path().join("outer")).unwrap();
+    let inner = DataFolder::take(&outer.path().join("inner")).unwrap();
+    let mut living = Postgres::start(postgres::Options::new(inner.path().join("postgres"))).await.unwrap();
+
+    assert_eq!(outer.stop_orphans().await.unwrap(), 0);
+    assert!(living.is_running());
+    connect(&living.url("postgres")).await.close().await.unwrap();
+
+    assert!(inner.stop_orphans().await.unwrap() > 0);
+    assert!(!living.is_running());
 }
 
 #[tokio::test]
