@@ -24,6 +24,27 @@ const APPLIED: &str = "applied";
 ///
 /// Source: [`std::error::Error::source`] is the [`tonic::Status`] it was made of; a failure that was found on this side
 /// has none.
+///
+/// ```no_run
+/// use holdfast_client::outbox::{EventBuilder, Outbox};
+/// use holdfast_client::{Code, Error, v1::ErrorReason};
+///
+/// # async fn example(outbox: Outbox, event: EventBuilder) {
+/// match outbox.stage_now([event]).await {
+///     Ok(staged) => println!("{} staged", staged.len()),
+///     Err(error) if error.code() == Code::InvalidArgument => {
+///         for violation in error.violations() {
+///             eprintln!("{}: {}", violation.field, violation.description);
+///         }
+///     }
+///     Err(error) if error.reason() == Some(ErrorReason::TooLarge) => eprintln!("send fewer at once: {error}"),
+///     Err(error) if error.is_certainly_not_applied() => {
+///         eprintln!("nothing was written; again after {:?}: {error}", error.retry_after());
+///     }
+///     Err(error) => eprintln!("it may have been written; call again with the same id: {error}"),
+/// }
+/// # }
+/// ```
 pub struct Error(Box<Inner>);
 
 struct Inner {

@@ -36,13 +36,21 @@ impl PgBouncer {
     /// # Panics
     /// When it does not come up.
     pub async fn before(server: PostgresAt, pool_size: u32) -> Self {
+        Self::that_ignores(server, pool_size, "extra_float_digits").await
+    }
+
+    /// As [`Self::before`]; it drops these parameters of a connection, and refuses all that it does not know.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    pub async fn that_ignores(server: PostgresAt, pool_size: u32, parameters: &str) -> Self {
         let lease = Lease::any().expect("a port for pgbouncer");
         let folder = folder::scratch();
         let at = folder.path();
         let text = format!(
             "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {}\n\
              unix_socket_dir =\nauth_type = trust\nauth_file = {}\npool_mode = transaction\n\
-             default_pool_size = {pool_size}\nmax_client_conn = 200\nignore_startup_parameters = extra_float_digits\n\
+             default_pool_size = {pool_size}\nmax_client_conn = 200\nignore_startup_parameters = {parameters}\n\
              server_lifetime = 3600\nlogfile = {}\n",
             server.port,
             lease.port(),

@@ -29,6 +29,37 @@ const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The settings of a connection; [`Holdfast::builder`] begins one. The last call of a method wins, but [`Self::endpoint`]
 /// and [`Self::ca_pem`] add.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use holdfast_client::Holdfast;
+/// use holdfast_client::token::TokenFile;
+///
+/// # fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let holdfast = Holdfast::builder()
+///     .endpoint("https://holdfast-0.internal:50551")
+///     .endpoints(["https://10.0.0.7:50551"])
+///     // The certificates are this authority's or one of the system's, and have one name, whatever the endpoint says.
+///     .ca_pem(std::fs::read("ca.pem")?)
+///     .native_roots()
+///     .domain("holdfast.internal")
+///     .client_certificate(std::fs::read("client.pem")?, std::fs::read("client.key")?)
+///     .token(TokenFile::new("/var/run/secrets/holdfast/token"))
+///     .deadline(Duration::from_secs(5))
+///     .hint_deadline(Duration::from_secs(1))
+///     .connect_timeout(Duration::from_secs(1))
+///     .keep_alive(Duration::from_secs(3), Duration::from_secs(1))
+///     .build()?;
+///
+/// // Where a mesh encrypts:
+/// let meshed = Holdfast::builder()
+///     .endpoint("http://holdfast:50551")
+///     .token(TokenFile::new("/var/run/secrets/holdfast/token"))
+///     .allow_token_in_clear_text()
+///     .build()?;
+/// # Ok(()) }
+/// ```
 #[must_use = "a builder connects nothing before `build`"]
 pub struct Builder {
     endpoints: Vec<String>,
@@ -44,6 +75,14 @@ pub struct Builder {
 /// Why there is no [`Holdfast`]: what is wrong with which setting. Nothing was connected.
 ///
 /// Source: the transport's own error, where there is one.
+///
+/// ```
+/// use holdfast_client::{BuildError, Holdfast};
+///
+/// assert!(matches!(Holdfast::builder().build(), Err(BuildError::NoEndpoint)));
+/// let Err(error) = Holdfast::builder().endpoint("holdfast:50551/path").build() else { panic!("no such form") };
+/// assert!(error.to_string().starts_with("endpoint"));
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {

@@ -24,6 +24,31 @@ pub fn event(event_type: impl Into<String>) -> EventBuilder {
 }
 
 /// An event in the making; [`event`] begins one. Each method sets one field; the last call of a method wins.
+///
+/// ```
+/// use std::time::SystemTime;
+///
+/// use holdfast_client::outbox::event;
+/// use uuid::Uuid;
+///
+/// let placed = event("order.placed")
+///     .id(Uuid::now_v7())
+///     .subject("o-1")
+///     .ordering_key("customer-7")
+///     .time(SystemTime::now())
+///     .json_text(r#"{"total":"9.90"}"#)
+///     .content_type("application/vnd.orders+json")
+///     .traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+///     .tracestate("vendor=1")
+///     .correlation_id("checkout-17")
+///     .causation_id("cart-closed-3")
+///     .extension("region", "eu")
+///     .build();
+/// assert_eq!(placed.ordering_key.as_deref(), Some("customer-7"));
+///
+/// let scanned = event("label.scanned").subject("o-1").binary([0x89, 0x50]).unordered().build();
+/// assert_eq!(scanned.ordering_key.as_deref(), Some(""));
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "an event is staged by stage_in_tx or publish_in_tx"]
 pub struct EventBuilder {

@@ -110,8 +110,9 @@ impl Outbox {
     /// or none, in this order.
     ///
     /// An event without an id gets a version 7 one before anything is sent. UNAVAILABLE, ABORTED with a `RetryInfo` and
-    /// lost connections are sent again, at most 5 attempts in all, with jittered waits of at least what the server asked
-    /// for, within the deadline; an event that an earlier attempt has written is then answered with
+    /// lost connections are sent again, at most 5 attempts, with jittered waits of at least what the server asked for,
+    /// within the deadline. Not among the 5, and without a wait: one more after a refused access token whose source has
+    /// another one, and one for each replica that could not be connected to while another may be there. An event that an earlier attempt has written is then answered with
     /// `OUTCOME_DUPLICATE`.
     ///
     /// # Errors

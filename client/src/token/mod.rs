@@ -164,7 +164,8 @@ pub trait TokenSource: Send + Sync + 'static {
     fn token(&self) -> TokenFuture<'_>;
 
     /// The server did not accept `refused` (UNAUTHENTICATED). Forget it, and say whether it is worth asking again: then the
-    /// call is tried once more. Default: it is not.
+    /// call is tried once more. Say no if the last one was refused only a moment ago, or a server that accepts none of them
+    /// makes each call fetch one. Default: no.
     fn invalidate(&self, refused: &Token) -> bool {
         let _ = refused;
         false

@@ -1,14 +1,20 @@
 //! A token from an async function: an identity provider, a secrets manager.
 //!
 //! Guarantees: the function runs once for all calls that want a token at the same time, again when nine tenths of the
-//! token's life are over or the server has refused it, and to its end even if the call that wanted it is gone.
+//! token's life are over or the server has refused it, and to its end even if the call that wanted it is gone. However many
+//! calls are refused, refusals alone bring one fetch in [`PAUSE`].
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::{Token, TokenError, TokenFuture, TokenSource};
+
+/// How long after a refused token was dropped the next one is kept, refused or not. A server that accepts none of them (a
+/// wrong audience, a key it does not know) must not make each call ask the identity provider.
+const PAUSE: Duration = Duration::from_secs(10);
 
 type Fetch = dyn Fn() -> TokenFuture<'static> + Send + Sync;
 
@@ -36,14 +42,22 @@ pub struct TokenProvider(Arc<Inner>);
 
 struct Inner {
     fetch: Box<Fetch>,
-    kept: Mutex<Option<Token>>,
+    kept: Mutex<Kept>,
     /// Held by whoever fetches.
     fetching: tokio::sync::Mutex<()>,
 }
 
+#[derive(Default)]
+struct Kept {
+    token: Option<Token>,
+    /// When a refused one was last dropped.
+    dropped: Option<Instant>,
+}
+
 impl TokenProvider {
     /// From this function. It is called when a call needs a token and there is none that is good. Give it a time-out of its
-    /// own: whoever needs a token waits for the one fetch that is under way.
+    /// own: whoever needs a token waits for the one fetch that is under way. A refused token is replaced at most once in
+    /// 10 s; what is refused sooner than that is the call's error.
     #[must_use]
     pub fn new<F, Fut>(fetch: F) -> Self
     where
@@ -51,15 +65,18 @@ impl TokenProvider {
         Fut: Future<Output = Result<Token, TokenError>> + Send + 'static,
     {
         let fetch: Box<Fetch> = Box::new(move || Box::pin(fetch()));
-        Self(Arc::new(Inner { fetch, kept: Mutex::new(None), fetching: tokio::sync::Mutex::new(()) }))
+        Self(Arc::new(Inner { fetch, kept: Mutex::default(), fetching: tokio::sync::Mutex::new(()) }))
     }
 }
 
 impl Inner {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn fresh(&self) -> Option<Token> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        kept.clone().filter(|token| token.is_fresh(now))
+        self.kept().token.clone().filter(|token| token.is_fresh(now))
     }
 
     async fn fetch(&self) -> Result<Token, TokenError> {
@@ -68,7 +85,7 @@ impl Inner {
             return Ok(token);
         }
         let token = (self.fetch)().await?;
-        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(token.clone());
+        self.kept().token = Some(token.clone());
         Ok(token)
     }
 }
@@ -86,10 +103,16 @@ impl TokenSource for TokenProvider {
     }
 
     fn invalidate(&self, refused: &Token) -> bool {
-        let mut kept = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.as_ref() == Some(refused) {
-            *kept = None;
+        let mut kept = self.0.kept();
+        if kept.token.as_ref() != Some(refused) {
+            // There is another one already, or it is being fetched.
+            return true;
         }
+        let now = Instant::now();
+        if kept.dropped.is_some_and(|at| now.saturating_duration_since(at) < PAUSE) {
+            return false;
+        }
+        *kept = Kept { token: None, dropped: Some(now) };
         true
     }
 }
@@ -149,6 +172,24 @@ mod tests {
 
         let short = counting(&gate, Duration::ZERO);
         assert_eq!([short.token().await?, short.token().await?], [Token::new("0")?, Token::new("1")?]);
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn tokens_that_are_all_refused_cost_one_fetch_a_pause() -> Result<(), TokenError> {
+        let gate = Arc::new(Semaphore::new(9));
+        let provider = counting(&gate, Duration::from_secs(3_600));
+        let zero = provider.token().await?;
+        assert!(provider.invalidate(&zero));
+        for _ in 0..100 {
+            let one = provider.token().await?;
+            assert_eq!(one, Token::new("1")?);
+            assert!(!provider.invalidate(&one));
+        }
+        // The pause is over: as if the refusal had been that long ago.
+        provider.0.kept().dropped = Instant::now().checked_sub(PAUSE);
+        assert!(provider.invalidate(&Token::new("1")?));
+        assert_eq!(provider.token().await?, Token::new("2")?);
         Ok(())
     }
 

@@ -97,13 +97,14 @@ async fn a_refused_token_is_renewed_and_the_same_request_sent_once_more() -> Out
 }
 
 #[tokio::test]
-async fn a_second_refusal_is_the_caller_s_and_the_next_call_begins_anew() -> Outcome {
-    let (provider, _) = numbered();
+async fn a_second_refusal_is_the_caller_s_and_the_next_call_does_not_fetch_again_so_soon() -> Outcome {
+    let (provider, fetched) = numbered();
     let (peer, _, outbox) = start([unauthenticated(), unauthenticated()], provider).await?;
     let Err(error) = outbox.stage_now([event("a")]).await else { return Err("staged".into()) };
     assert_eq!((error.code(), error.is_certainly_not_applied()), (Code::Unauthenticated, true));
     outbox.stage_now([event("a")]).await?;
-    assert_eq!(sent(&peer), ["Bearer t-0", "Bearer t-1", "Bearer t-2"]);
+    assert_eq!(sent(&peer), ["Bearer t-0", "Bearer t-1", "Bearer t-1"]);
+    assert_eq!(fetched.load(SeqCst), 2);
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Pools open connections as they need them: a sum that does not fit works for months and fails on the busiest day.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -58,6 +58,65 @@ pub(super) fn check(demands: &[Demand], replicas: u32, limits: &[(String, Limit)
             report.fail(&subject, "connections", seen, ADVICE);
         } else {
             report.ok(&subject, "connections", seen);
+        }
+    }
+}
+
+/// What one place asks for, on whose account.
+pub(super) struct Asked {
+    /// Whose connections they are.
+    pub(super) of: String,
+    /// `host:port`.
+    pub(super) server: String,
+    pub(super) login: String,
+    pub(super) database: String,
+    /// Of all replicas.
+    pub(super) connections: u64,
+    /// Unknown of a place that could not be asked; it wants its connections all the same.
+    pub(super) ceilings: Option<Ceilings>,
+}
+
+/// The CONNECTION LIMITs that apply to a place; below 0: none.
+#[derive(Clone, Copy)]
+pub(super) struct Ceilings {
+    pub(super) login: i64,
+    pub(super) database: i64,
+    /// No such limit holds a superuser back.
+    pub(super) superuser: bool,
+}
+
+/// Reports on logins and databases with a CONNECTION LIMIT. A login's holds for all databases of its server together.
+pub(super) fn ceilings(asked: &[Asked], report: &mut Report) {
+    type Pick = (&'static str, fn(&Asked) -> &str, fn(Ceilings) -> i64);
+    let kinds: [Pick; 2] = [
+        ("login", |asked| &asked.login, |ceilings| ceilings.login),
+        ("database", |asked| &asked.database, |ceilings| ceilings.database),
+    ];
+    for (kind, name, limit) in kinds {
+        let mut groups: BTreeMap<(&str, &str), Vec<&Asked>> = BTreeMap::new();
+        for asked in asked.iter().filter(|asked| !asked.ceilings.is_some_and(|known| known.superuser)) {
+            groups.entry((&asked.server, name(asked))).or_default().push(asked);
+        }
+        for ((server, name), asked) in groups {
+            let known = asked.iter().find_map(|asked| asked.ceilings);
+            let Some(limit) = known.and_then(|known| u64::try_from(limit(known)).ok()) else { continue };
+            let wanted: u64 = asked.iter().map(|asked| asked.connections).sum();
+            let of: Vec<&str> = asked.iter().map(|asked| asked.of.as_str()).collect();
+            let subject = format!("postgres {server}");
+            let seen = format!(
+                "all replicas may open {wanted} connections ({}), and the {kind} {name:?} has a limit of {limit}",
+                of.join(", ")
+            );
+            if wanted > limit {
+                report.fail(
+                    &subject,
+                    kind,
+                    seen,
+                    "lower max_connections or replicas, or raise the CONNECTION LIMIT",
+                );
+            } else {
+                report.ok(&subject, kind, seen);
+            }
         }
     }
 }
@@ -123,6 +182,38 @@ async fn ask(pool: &Pool) -> Result<Limit, Error> {
 mod tests {
     use super::*;
     use crate::check::Verdict;
+
+    #[test]
+    fn a_login_s_limit_is_for_all_its_databases_and_a_superuser_has_none() {
+        let asked = |of: &str, login: &str, database: &str, ceilings| Asked {
+            of: of.into(),
+            server: "db:5432".into(),
+            login: login.into(),
+            database: database.into(),
+            connections: 8,
+            ceilings,
+        };
+        let known = |login, database, superuser| Some(Ceilings { login, database, superuser });
+        let verdicts = |asked: &[Asked]| {
+            let mut report = Report::default();
+            ceilings(asked, &mut report);
+            report.checks.into_iter().map(|one| (one.topic, one.verdict, one.seen)).collect::<Vec<_>>()
+        };
+        let two = |limit| [asked("a", "h", "x", known(limit, -1, false)), asked("b", "h", "y", None)];
+        let found = verdicts(&two(15));
+        assert_eq!(found.len(), 1, "{found:?}");
+        let (topic, verdict, seen) = &found[0];
+        assert_eq!((*topic, *verdict), ("login", Verdict::Fail));
+        assert!(seen.contains("16 connections (a, b)") && seen.contains("\"h\" has a limit of 15"), "{seen}");
+        assert_eq!(verdicts(&two(16))[0].1, Verdict::Ok);
+
+        let one_database = [
+            asked("a", "h", "x", known(-1, 15, false)),
+            asked("a.listen_url", "l", "x", known(-1, 15, false)),
+        ];
+        assert_eq!(verdicts(&one_database)[0].1, Verdict::Fail);
+        assert!(verdicts(&[asked("a", "h", "x", known(1, 1, true))]).is_empty());
+    }
 
     #[test]
     fn what_fits_to_the_last_connection_is_good_and_one_more_is_not() {

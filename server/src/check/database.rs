@@ -4,20 +4,23 @@ use std::time::Duration;
 
 use sqlx::FromRow;
 
-use super::connections::Limit;
+use super::connections::{Asked, Ceilings, Limit};
 use super::ledger::{self, Applied, Standing};
 use super::report::Report;
 use super::{CONTROL_LINE, MISSING_RIGHTS, SERVER, SERVICE_LINE};
-use crate::config::{Config, Secret};
+use crate::config::{Config, Secret, Wake, place_of};
 use crate::db::{self, Conn, Error, Kind, Pool, migrate};
+use crate::outbox;
 
 /// How long a connection may take, and how long all questions of a database together.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// PostgreSQL majors that the tests run on.
 const MAJORS: std::ops::RangeInclusive<i32> = 14..=18;
 
 const MIGRATE: &str = "run `holdfast migrate` with the login that owns the schema";
+
+const ANNOUNCE: &str = "run `holdfast migrate` with this configuration and the login that owns the schema";
 
 /// A database to look at.
 pub(super) struct Place<'a> {
@@ -26,15 +29,17 @@ pub(super) struct Place<'a> {
     /// What it is called: the owner, or its `listen_url`.
     subject: String,
     url: &'a Secret,
-    /// What all replicas may open to it, if they go to it themselves.
+    /// What all replicas may open to it, listeners included, if they go to it themselves.
     connections: Option<u64>,
+    /// Whether `serve`'s pool brings options of the session along and prepares by name; only listened at, it does neither.
+    named: bool,
     what: What,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
     Control,
-    Service,
+    Service(Wake),
     /// Only listened at; the rest of it is asked at `database_url`.
     Listened,
 }
@@ -47,17 +52,21 @@ impl<'a> Place<'a> {
             subject: "control".into(),
             url: &config.control.database_url,
             connections: Some(replicas * u64::from(config.control.max_connections)),
+            named: true,
             what: What::Control,
         }];
         for (name, service) in &config.services {
-            let own = u64::from(service.max_connections);
+            let pool = if service.prepared_statements { u64::from(service.max_connections) } else { 0 };
+            let listener = u64::from(service.listens_at().is_some() && service.listen_url.is_none());
+            let own = replicas * (pool + listener);
             let owner = format!("services.{name}");
             places.push(Self {
                 owner: owner.clone(),
                 subject: owner.clone(),
                 url: &service.database_url,
-                connections: service.prepared_statements.then_some(replicas * own),
-                what: What::Service,
+                connections: (own > 0).then_some(own),
+                named: service.prepared_statements,
+                what: What::Service(service.wake),
             });
             if let (Some(url), Some(_)) = (&service.listen_url, service.listens_at()) {
                 places.push(Self {
@@ -65,12 +74,26 @@ impl<'a> Place<'a> {
                     owner,
                     url,
                     connections: Some(replicas),
+                    named: false,
                     what: What::Listened,
                 });
             }
         }
         places
     }
+
+    /// What it asks of its server, login and database, of which `ceilings` is known if it could be asked.
+    pub(super) fn asked(&self, ceilings: Option<Ceilings>) -> Option<Asked> {
+        let (server, login, database) = place_of(self.url)?;
+        let of = self.subject.clone();
+        Some(Asked { of, server, login, database, connections: self.connections?, ceilings })
+    }
+}
+
+/// What a database that could be asked allows.
+pub(super) struct Allowed {
+    pub(super) limit: Limit,
+    pub(super) ceilings: Ceilings,
 }
 
 #[derive(FromRow)]
@@ -90,16 +113,17 @@ struct Server {
     superuser: bool,
     service_line: bool,
     control_line: bool,
+    sequential_scans: bool,
 }
 
-/// What one database answers, and the limit of its server if it got so far.
-pub(super) async fn check(place: &Place<'_>) -> (Report, Option<Limit>) {
+/// What one database answers, and what its server allows if it got so far.
+pub(super) async fn check(place: &Place<'_>) -> (Report, Option<Allowed>) {
     let mut report = Report::default();
     let options = db::Options {
         url: place.url.expose().to_owned(),
         max_connections: 1,
-        // A pooler may stand before it; without names every question works through one.
-        prepared_statements: false,
+        // As `serve` connects: a pooler that nobody has told us of refuses it, or takes away what it brings along.
+        prepared_statements: place.named,
         acquire_timeout: PATIENCE,
     };
     let connected = async {
@@ -123,10 +147,13 @@ pub(super) async fn check(place: &Place<'_>) -> (Report, Option<Limit>) {
     }
 }
 
-fn advice(error: &Error) -> &'static str {
+pub(super) fn advice(error: &Error) -> &'static str {
     match (error.kind, error.sqlstate.as_deref()) {
         (_, Some("28000" | "28P01")) => "check user and password in the URL, and pg_hba.conf",
         (_, Some("3D000")) => "create the database, or check its name in the URL",
+        (_, Some("08P01")) => {
+            "a pooler refuses what a connection of ours brings along: set prepared_statements = false for the service, and let listen_url name the database itself"
+        }
         (_, Some("53300")) => "raise max_connections, or let fewer replicas or services use this server",
         (_, Some("57P03")) => "it is starting or recovering: wait",
         (Kind::TimedOut, _) => "check host, port and firewall; if something answers there, what it waits for",
@@ -135,7 +162,11 @@ fn advice(error: &Error) -> &'static str {
     }
 }
 
-async fn questions(place: &Place<'_>, conn: &mut Conn, report: &mut Report) -> Result<Option<Limit>, Error> {
+async fn questions(
+    place: &Place<'_>,
+    conn: &mut Conn,
+    report: &mut Report,
+) -> Result<Option<Allowed>, Error> {
     let subject = place.subject.as_str();
     let server: Server = sqlx::query_as(SERVER).fetch_one(&mut *conn).await?;
     if !reachable(subject, &server, report) {
@@ -149,8 +180,10 @@ async fn questions(place: &Place<'_>, conn: &mut Conn, report: &mut Report) -> R
         }
         schema(place, &server, conn, report).await?;
     }
+    let ceilings =
+        Ceilings { login: server.login_limit, database: server.database_limit, superuser: server.superuser };
     // What is listened at is counted with its own URL; a pool behind a pooler is not ours to count.
-    Ok(place.connections.map(|_| limit))
+    Ok(place.connections.map(|_| Allowed { limit, ceilings }))
 }
 
 /// Whether it is a server that can be asked more.
@@ -221,21 +254,16 @@ fn settings(place: &Place<'_>, server: &Server, report: &mut Report) {
             "use a database with the encoding UTF8",
         );
     }
-    for (whose, limit) in [("database", server.database_limit), ("login", server.login_limit)] {
-        if let (Some(wanted), Ok(limit)) = (place.connections, u64::try_from(limit))
-            && wanted > limit
-            && !server.superuser
-        {
-            report.fail(
-                subject,
-                topic,
-                format!("all replicas may open {wanted} connections, and the {whose} has a limit of {limit}"),
-                "lower max_connections or replicas, or raise the CONNECTION LIMIT",
-            );
-        }
-    }
     if report.checks.len() == before {
         report.ok(subject, topic, "as they should be");
+    }
+    if place.named && server.sequential_scans {
+        report.fail(
+            subject,
+            "options",
+            "the options of our connections do not arrive: a pooler before it drops them",
+            "set prepared_statements = false for the service, or let the URL name the database itself",
+        );
     }
 }
 
@@ -273,6 +301,33 @@ async fn schema(
             .map(|(version, success, checksum)| Applied { version, success, checksum })
             .collect();
         standing(&place.subject, topic, &ledger::compare(&applied, &ours), report);
+    }
+    match place.what {
+        What::Service(wake) if server.service_line => announcing(&place.subject, wake, conn, report).await,
+        _ => Ok(()),
+    }
+}
+
+/// Whether the table announces new events, as the setting has it.
+async fn announcing(subject: &str, wake: Wake, conn: &mut Conn, report: &mut Report) -> Result<(), Error> {
+    let topic = "wake";
+    let announces = match outbox::announced::announces(conn).await {
+        Ok(announces) => announces,
+        // No schema or no right: said already.
+        Err(error) if error.kind == Kind::Schema => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    match (wake, announces) {
+        (Wake::Notify, false) => {
+            report.fail(subject, topic, "wake = \"notify\", but the outbox announces nothing", ANNOUNCE);
+        }
+        (Wake::Poll, true) => report.warn(
+            subject,
+            topic,
+            "wake = \"poll\", but the outbox announces: transactions that insert events commit one after the other, for nobody",
+            ANNOUNCE,
+        ),
+        (wake, _) => report.ok(subject, topic, format!("\"{}\", as the outbox does", wake.as_str())),
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ mod broker;
 pub mod connections;
 mod database;
 mod ledger;
+mod listening;
 mod report;
 
 use futures::future::join_all;
@@ -22,6 +23,7 @@ pub use report::{Finding, Report, Verdict};
 
 const SERVER: &str = include_str!("queries/server.sql");
 const LIMITS: &str = include_str!("queries/limits.sql");
+const NOTIFY: &str = include_str!("queries/notify.sql");
 const SERVICE_LINE: &str = include_str!("queries/service_line.sql");
 const CONTROL_LINE: &str = include_str!("queries/control_line.sql");
 const MISSING_RIGHTS: &str = include_str!("queries/missing_rights.sql");
@@ -31,6 +33,7 @@ const MISSING_RIGHTS: &str = include_str!("queries/missing_rights.sql");
 pub const QUERIES: &[(&str, &str)] = &[
     ("server", SERVER),
     ("limits", LIMITS),
+    ("notify", NOTIFY),
     ("service_line", SERVICE_LINE),
     ("missing_rights", MISSING_RIGHTS),
 ];
@@ -41,15 +44,23 @@ pub const CONTROL_QUERIES: &[(&str, &str)] = &[("control_line", CONTROL_LINE)];
 /// Asks everybody everything.
 pub async fn all(config: &Config) -> Report {
     let places = Place::all(config);
-    let (databases, broker) =
-        join!(join_all(places.iter().map(|place| database::check(place))), broker::check(&config.broker));
+    let (databases, listeners, broker) = join!(
+        join_all(places.iter().map(database::check)),
+        join_all(config.services.iter().map(|(name, service)| listening::check(name, service))),
+        broker::check(&config.broker)
+    );
     let mut report = Report::default();
-    let mut limits = Vec::new();
-    for (place, (found, limit)) in places.iter().zip(databases) {
+    let (mut limits, mut asked) = (Vec::new(), Vec::new());
+    for (place, (found, allowed)) in places.iter().zip(databases) {
         report.extend(found);
-        limits.extend(limit.map(|limit| (place.owner.clone(), limit)));
+        asked.extend(place.asked(allowed.as_ref().map(|allowed| allowed.ceilings)));
+        limits.extend(allowed.map(|allowed| (place.owner.clone(), allowed.limit)));
+    }
+    for found in listeners {
+        report.extend(found);
     }
     report.extend(broker);
     connections::check(&config.demands(), config.replicas, &limits, &mut report);
+    connections::ceilings(&asked, &mut report);
     report
 }

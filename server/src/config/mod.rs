@@ -31,7 +31,7 @@ pub use connections::Demand;
 pub use errors::{Errors, Problem};
 pub use secret::Secret;
 pub use section::Shown;
-pub use services::{Service, Unroutable, Wake};
+pub use services::{Service, Unroutable, Wake, place_of};
 pub use tree::Origin;
 
 /// The file with every setting, its default, its unit, its range and its reason.

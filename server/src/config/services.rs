@@ -158,6 +158,13 @@ fn url(field: &str, url: &Secret, databases: Option<&mut BTreeMap<String, String
     }
 }
 
+/// Where a URL leads: `host:port`, login and database.
+pub fn place_of(url: &Secret) -> Option<(String, String, String)> {
+    let options = parse(url.expose())?;
+    let database = options.get_database()?.to_owned();
+    Some((server(&options), options.get_username().to_owned(), database))
+}
+
 /// `host:port`.
 pub(super) fn server(options: &PgConnectOptions) -> String {
     format!("{}:{}", options.get_host(), options.get_port())

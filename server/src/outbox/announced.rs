@@ -15,13 +15,21 @@ use tracing::{debug, info, warn};
 
 use super::sql;
 use crate::backoff::Backoff;
-use crate::db::{self, Pool};
+use crate::db::{self, Conn, Pool};
 
 /// What the table notifies on.
 const CHANNEL: &str = "holdfast_outbox";
 
 /// A connection that lived so long was a good one.
 const LASTING: Duration = Duration::from_secs(60);
+
+/// Whether new events announce themselves. `false` also where the schema is too old to.
+///
+/// # Errors
+/// There is no outbox, no right to look, or no answer.
+pub async fn announces(conn: &mut Conn) -> Result<bool, db::Error> {
+    sql::announces(conn).await
+}
 
 /// How announcements are heard.
 #[derive(Debug, Clone)]

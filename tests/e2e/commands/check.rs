@@ -9,6 +9,7 @@ use holdfast_server::{
 use holdfast_tests::{
     database::{Database, Kind},
     folder,
+    pgbouncer::PgBouncer,
     scene::Scene,
     server::{EXCHANGE, ServerConfig, ServerInProcess},
     services::{BrokerAt, PostgresAt},
@@ -73,7 +74,7 @@ async fn where_all_is_well_check_says_so_line_by_line_and_exits_with_zero() {
     assert_eq!(said.code, Some(0), "{}{}", said.out, said.err);
     let of = |verdict: &str| said.out.lines().filter(|line| line.starts_with(verdict)).count();
     // fsync is off in the tests' PostgreSQL, once for each database.
-    assert_eq!((of("ok  "), of("warn"), of("FAIL")), (10, 2, 0), "{}", said.out);
+    assert_eq!((of("ok  "), of("warn"), of("FAIL")), (11, 2, 0), "{}", said.out);
     let version = format!("version {}, this release's", migrate::service_version());
     for line in ["fsync is off", &version, "may do what the server does", "PostgreSQL "] {
         assert!(said.out.contains(line), "{line} in {}", said.out);
@@ -131,6 +132,7 @@ async fn everything_that_is_wrong_is_said_at_once_and_the_exit_code_is_one() {
         ("services.limited rights", "ok"),
         ("broker reachable", "fail"),
         (&format!("postgres 127.0.0.1:{} connections", shared.port), "fail"),
+        (&format!("postgres 127.0.0.1:{} login", shared.port), "fail"),
     ] {
         assert_eq!(verdict(&said, of), expected, "{of}: {}", said.out);
     }
@@ -139,7 +141,7 @@ async fn everything_that_is_wrong_is_said_at_once_and_the_exit_code_is_one() {
         "migrations not applied yet: 1",
         "version 90002",
         "DELETE, UPDATE on table event_outbox",
-        "the login has a limit of 7",
+        &format!("the login \"{}_login\" has a limit of 7", limited.name()),
         "migration 1 began and did not end",
     ] {
         assert!(said.out.contains(words), "{words} in {}", said.out);
@@ -147,6 +149,97 @@ async fn everything_that_is_wrong_is_said_at_once_and_the_exit_code_is_one() {
     assert!(!said.out.contains("hunter2") && !said.err.contains("hunter2"));
     // All at the same time: one that is away costs its own patience and no other's.
     assert!(begun.elapsed().as_secs() < 25, "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn one_login_of_two_databases_is_counted_for_both_and_a_database_for_its_listener_too() {
+    let mut stage = Scene::builder().stage().await;
+    let (other, tight) = (Database::service().await, Database::service().await);
+    let login = with_a_login(&stage.database, ALL).await;
+    let user = format!("{}_login", stage.database.name());
+    stage.database.run(&format!("ALTER ROLE {user} CONNECTION LIMIT 15")).await;
+    let elsewhere =
+        login.replace(stage.database.name(), other.name()).replace(&format!("{}_login", other.name()), &user);
+    let listening = with_a_login(&tight, ALL).await;
+    tight.run(&format!("ALTER DATABASE {} CONNECTION LIMIT 8", tight.name())).await;
+    stage.config.service("orders", &login).service("billing", &elsewhere);
+    stage.config.service("tight", &listening).text("services.tight", "wake", "notify");
+
+    let said = checked(&stage.config).await;
+
+    let at = PostgresAt::shared().port;
+    assert_eq!(verdict(&said, &format!("postgres 127.0.0.1:{at} login")), "fail", "{}", said.out);
+    assert_eq!(verdict(&said, &format!("postgres 127.0.0.1:{at} database")), "fail", "{}", said.out);
+    for words in ["16 connections (services.billing, services.orders)", "9 connections (services.tight)"] {
+        assert!(said.out.contains(words), "{words} in {}", said.out);
+    }
+}
+
+#[tokio::test]
+async fn a_pooler_that_the_configuration_does_not_name_is_found_out() {
+    let mut stage = Scene::builder().stage().await;
+    let pooler = PgBouncer::before(PostgresAt::shared(), 3).await;
+    stage.config.service("orders", &pooler.url(&stage.database));
+
+    let said = checked(&stage.config).await;
+    assert_eq!(verdict(&said, "services.orders reachable"), "fail", "{}", said.out);
+    assert!(said.out.contains("prepared_statements = false"), "{}", said.out);
+
+    stage.config.set("services.orders", "prepared_statements", "false");
+    let said = checked(&stage.config).await;
+    assert_eq!(verdict(&said, "services.orders reachable"), "ok", "{}", said.out);
+    assert_eq!(verdict(&said, "services.orders schema"), "ok", "{}", said.out);
+}
+
+#[tokio::test]
+async fn a_pooler_that_drops_what_a_connection_brings_along_is_found_out() {
+    let mut stage = Scene::builder().stage().await;
+    let pooler = PgBouncer::that_ignores(PostgresAt::shared(), 3, "extra_float_digits, options").await;
+    stage.config.service("orders", &pooler.url(&stage.database));
+
+    let said = checked(&stage.config).await;
+    assert_eq!((said.code, verdict(&said, "services.orders options").as_str()), (Some(1), "fail"));
+}
+
+#[tokio::test]
+async fn what_is_announced_must_be_heard_where_the_server_listens() {
+    let mut stage = Scene::builder().stage().await;
+    let other = Database::service().await;
+    let pooler = PgBouncer::before(PostgresAt::shared(), 3).await;
+    let deaf = PgBouncer::that_ignores(PostgresAt::shared(), 3, "extra_float_digits, options").await;
+    assert!(migrate::announce(&stage.database.url(), true).await.unwrap());
+    stage.config.text("services.orders", "wake", "notify");
+
+    let said = checked(&stage.config).await;
+    assert_eq!(verdict(&said, "services.orders listening"), "ok", "{}", said.out);
+    assert_eq!(verdict(&said, "services.orders wake"), "ok", "{}", said.out);
+
+    stage.config.set("services.orders", "prepared_statements", "false");
+    stage.config.text("services.orders", "database_url", &pooler.url(&stage.database));
+    for (listen_url, expected) in [
+        (stage.database.url(), "ok"),
+        // Refused; taken, and the connection lent to the next one; the wrong database.
+        (pooler.url(&stage.database), "fail"),
+        (deaf.url(&stage.database), "fail"),
+        (other.url(), "fail"),
+    ] {
+        stage.config.text("services.orders", "listen_url", &listen_url);
+        let said = checked(&stage.config).await;
+        assert_eq!(verdict(&said, "services.orders.listen_url listening"), expected, "{}", said.out);
+    }
+}
+
+#[tokio::test]
+async fn an_outbox_that_announces_otherwise_than_configured_is_sent_to_migrate() {
+    let mut stage = Scene::builder().stage().await;
+    stage.config.text("services.orders", "wake", "notify");
+    let said = checked(&stage.config).await;
+    assert_eq!((said.code, verdict(&said, "services.orders wake").as_str()), (Some(1), "fail"));
+    assert!(said.out.contains("announces nothing") && said.out.contains("holdfast migrate"), "{}", said.out);
+
+    assert!(migrate::announce(&stage.database.url(), true).await.unwrap());
+    stage.config.text("services.orders", "wake", "poll");
+    assert_eq!(verdict(&checked(&stage.config).await, "services.orders wake"), "warn");
 }
 
 #[tokio::test]

@@ -16,6 +16,8 @@ SELECT current_setting('server_version') AS version,
        EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
                WHERE n.nspname = 'holdfast' AND c.relname = 'schema_migrations') AS service_line,
        EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-               WHERE n.nspname = 'holdfast' AND c.relname = 'control_migrations') AS control_line
+               WHERE n.nspname = 'holdfast' AND c.relname = 'control_migrations') AS control_line,
+       -- Off in sessions of ours, unless what they bring along got lost.
+       current_setting('enable_seqscan')::boolean AS sequential_scans
 FROM pg_database d, pg_roles r
 WHERE d.datname = current_database() AND r.rolname = current_user
