@@ -33,7 +33,7 @@ async fn heavy_p8_fifty_idle_services_cost_at_most_two_round_trips_a_second_each
     let scene = stage.start().await;
     // Past the start: everybody is connected, has passed once, has prepared what he asks each second, and has measured its depth
     // once, on a connection that was opened for it.
-    turns_reach(&proxy, SERVICES * 28).await;
+    turns_reach(&proxy, SERVICES * 45).await;
 
     let (from, begun) = (proxy.turns(), Instant::now());
     turns_reach(&proxy, from + SERVICES * 12).await;
