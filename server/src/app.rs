@@ -49,6 +49,8 @@ use crate::tickets;
 const MAX_DECODED_BYTES: usize = 2 * envelope::MAX_REQUEST_BYTES;
 /// Streams of one connection; the protocol's library has no limit of its own.
 const MAX_STREAMS: u32 = 1_024;
+/// Most time for a stop; with what comes after it the process ends within 25 seconds.
+const STOP_WITHIN: Duration = Duration::from_millis(24_500);
 /// How long calls in flight may take to finish once the server stops.
 const FRONT_GRACE: Duration = Duration::from_secs(5);
 /// How long a TLS handshake may take: who connects and says nothing is let go.
@@ -175,6 +177,7 @@ pub async fn start(config: Config) -> anyhow::Result<Running> {
     tasks.spawn(&tasks.drains, "arithmetic of connections", counting);
     let facts = Facts {
         listener: Arc::new(AtomicBool::new(false)),
+        started: Arc::default(),
         stopping: stop.front.clone(),
         control: own.pool.pulse().clone(),
         services: config
@@ -504,8 +507,8 @@ impl Running {
             // All at once: each may have a connection that does not come back.
             join_all(self.pools.iter().map(|pool| pool.close(Duration::from_millis(500)))).await;
         };
-        if tokio::time::timeout(Duration::from_secs(25), all).await.is_err() {
-            warn!("stopped hard after 25 seconds; claims heal by their lease");
+        if tokio::time::timeout(STOP_WITHIN, all).await.is_err() {
+            warn!("stopped hard after {STOP_WITHIN:?}; claims heal by their lease");
         }
         self.stop.admin.cancel();
         // An answer takes milliseconds; whoever is still there then ends with the process.

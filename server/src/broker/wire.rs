@@ -7,6 +7,7 @@
 //! over it ([`Careful`]).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::FutureExt;
@@ -15,6 +16,7 @@ use lapin::options::BasicPublishOptions;
 use lapin::types::ShortString;
 use lapin::{BasicProperties, Channel, Confirmation};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::MissedTickBehavior;
 use tracing::debug;
 
 use super::Outcome;
@@ -67,6 +69,9 @@ enum Landing {
     },
 }
 
+/// How often a channel with letters on it is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+
 async fn run(
     channel: Channel,
     exchange: ShortString,
@@ -75,6 +80,11 @@ async fn run(
 ) {
     let mut flying = FuturesUnordered::new();
     let mut returns = Returns::default();
+    // The library can forget a letter that was sent while its channel closed: its confirm never comes, and whoever waits would
+    // wait for the whole time-out, with all claims of the service behind him.
+    let mut look = tokio::time::interval(LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut seen_closed = false;
     loop {
         let first = tokio::select! {
             letter = inbox.recv() => match letter {
@@ -85,6 +95,16 @@ async fn run(
                 None => return,
             },
             Some(landed) = flying.next(), if !flying.is_empty() => landed,
+            _ = look.tick(), if !flying.is_empty() => {
+                let closed = !channel.status().connected();
+                // Twice in a row: between the two the broker's own words may still arrive, which say whose fault it was.
+                if closed && seen_closed {
+                    debug!(letters = flying.len(), "the channel is closed, and these were never told");
+                    return;
+                }
+                seen_closed = closed;
+                continue;
+            }
         };
         let mut landed = vec![first];
         while let Some(Some(more)) = flying.next().now_or_never() {

@@ -129,6 +129,15 @@ impl<'n> Section<'n> {
             self.notes.errors.add(&field, Some(file_origin), text);
             return None;
         }
+        if path.contains("://") {
+            // The secret itself, where its file's name belongs: not repeated.
+            self.notes.errors.add(
+                &field,
+                Some(file_origin),
+                "must be the path of a file, and looks like a URL",
+            );
+            return None;
+        }
         match std::fs::read_to_string(&path) {
             Ok(text) => {
                 let text = text

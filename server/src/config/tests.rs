@@ -250,6 +250,18 @@ fn a_variable_that_is_no_setting_is_named_and_so_is_one_with_a_wrong_value() {
 }
 
 #[test]
+fn a_secret_where_its_files_name_belongs_is_refused_and_not_repeated() {
+    let file = "postgres://holdfast:hunter2@db/billing";
+    let variable = ("HOLDFAST_SERVICES__BILLING__DATABASE_URL_FILE", file);
+    let errors = with(GOOD, &[variable]).unwrap_err().to_string();
+    assert!(
+        errors.contains("services.billing.database_url_file") && errors.contains("path of a file"),
+        "{errors}"
+    );
+    assert!(!errors.contains("hunter2"), "{errors}");
+}
+
+#[test]
 fn problems_of_every_kind_and_section_are_listed_in_one_go() {
     let errors = Config::parse(
         "listen = 1\nlog_format = \"xml\"\nreplicas = 0\n[control]\nmax_connections = \"hunter2\"\n\

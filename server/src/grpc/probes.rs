@@ -86,6 +86,7 @@ async fn tell(reporter: &HealthReporter, name: &str, serving: bool) {
 /// Sees whether the server's own listener takes connections, until `stopping`.
 pub async fn watch_listener(listen: SocketAddr, open: Arc<AtomicBool>, stopping: CancellationToken) {
     let mut interval = tokio::time::interval(CONNECT);
+    let mut failed = false;
     loop {
         tokio::select! {
             biased;
@@ -93,7 +94,10 @@ pub async fn watch_listener(listen: SocketAddr, open: Arc<AtomicBool>, stopping:
             _ = interval.tick() => {}
         }
         let good = matches!(tokio::time::timeout(CONNECT, TcpStream::connect(listen)).await, Ok(Ok(_)));
-        if open.swap(good, Ordering::Relaxed) && !good {
+        // Twice in a row: one that was slow, or found no descriptor left, says nothing about the next.
+        let answers = good || (!failed && open.load(Ordering::Relaxed));
+        failed = !good;
+        if open.swap(answers, Ordering::Relaxed) && !answers {
             warn!("the server's own listener does not answer; health is NOT_SERVING");
         }
     }

@@ -53,6 +53,8 @@ impl Component {
 pub struct Facts {
     /// Whether the server's own listener takes connections.
     pub listener: Arc<AtomicBool>,
+    /// Whether it ever was.
+    pub started: Arc<AtomicBool>,
     /// The server stops.
     pub stopping: CancellationToken,
     /// The control database.
@@ -73,9 +75,11 @@ impl Facts {
             if stopping { Some("the server is stopping") } else { else_why }.map(str::to_owned)
         };
         let listening = self.listener.load(Ordering::Relaxed);
+        // The process is well although its listener is out of reach for a moment: a restart mends nothing then.
+        let started = self.started.fetch_or(listening, Ordering::Relaxed) || listening;
         let listener = (!listening).then_some("the server's own listener does not answer");
         let mut all = vec![
-            Component::of("", process((!listening).then_some("the server has not started yet"))),
+            Component::of("", process((!started).then_some("the server has not started yet"))),
             Component::of("liveness", None),
             Component::of("readiness", process(listener)),
             Component::of("control", process(None).or_else(|| database_of(&self.control))),
@@ -137,6 +141,7 @@ mod tests {
         let (responsive, seen_responsive) = watch::channel(true);
         let facts = Facts {
             listener: Arc::new(AtomicBool::new(true)),
+            started: Arc::default(),
             stopping: CancellationToken::new(),
             control: Pulse::default(),
             services: vec![("orders".into(), Pulse::default())],
@@ -150,6 +155,17 @@ mod tests {
 
     fn down(facts: &Facts) -> Vec<String> {
         facts.look().into_iter().filter(|one| !one.serving).map(|one| one.name).collect()
+    }
+
+    #[test]
+    fn a_listener_out_of_reach_takes_readiness_and_leaves_the_process() {
+        let world = world();
+        world.facts.listener.store(false, Ordering::Relaxed);
+        assert_eq!(down(&world.facts), ["", "readiness"], "it has not started yet");
+        world.facts.listener.store(true, Ordering::Relaxed);
+        assert!(down(&world.facts).is_empty());
+        world.facts.listener.store(false, Ordering::Relaxed);
+        assert_eq!(down(&world.facts), ["readiness"]);
     }
 
     #[test]
