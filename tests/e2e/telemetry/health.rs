@@ -35,6 +35,7 @@ async fn nothing_serves_before_it_was_seen_good_and_only_liveness_once_the_serve
     let (_responsive, responsive) = watch::channel(true);
     let facts = Facts {
         listener: Arc::new(AtomicBool::new(false)),
+        started: Arc::default(),
         stopping: CancellationToken::new(),
         control: Pulse::default(),
         services: vec![("orders".to_owned(), Pulse::default())],
