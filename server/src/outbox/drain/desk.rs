@@ -385,8 +385,9 @@ impl<P: Publisher> Desk<P> {
         if let Some(polling) = self.polling.take() {
             polling.abort();
         }
-        // A little longer than the grace: what was given up is still to be written down.
-        let end = stop_at + Duration::from_secs(4);
+        // A little longer than the grace: what was given up is still to be written down. Less than what is left to the server's stop,
+        // in which pools are still to be closed.
+        let end = stop_at + Duration::from_millis(2_500);
         let mut given_up = false;
         loop {
             let settle_at = self.settle_at();
