@@ -89,7 +89,11 @@ async fn a_service_is_told_with_its_settings_and_what_lies_in_its_outbox() {
     let outbox = seen.outbox.unwrap();
     assert!(!outbox.estimated && outbox.beyond_grace == 0 && outbox.measured_at.is_some(), "{outbox:?}");
     assert_eq!(outbox.states.len(), 8, "{outbox:?}");
-    assert_eq!(get(&scene, SERVICE).await.unwrap().in_hand.unwrap().unresolved_tickets, 1);
+    // Seen by the resolver, which looks at other moments.
+    wait::until_equal("open tickets", LONG, 1, || async {
+        get(&scene, SERVICE).await.unwrap().in_hand.unwrap().unresolved_tickets
+    })
+    .await;
     open.commit().await;
     scene.broker_proxy().pass().await;
     scene.end(3).await;

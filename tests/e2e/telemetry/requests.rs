@@ -97,9 +97,11 @@ async fn calls_are_counted_by_method_and_code_and_timed() {
 #[tokio::test]
 async fn json_log_lines_bear_the_id_of_the_call_and_of_the_event() {
     let stage = Scene::builder().stage().await;
-    let server =
-        holdfast_tests::server::ServerProcess::start_logging(&stage.config, "warn,holdfast_server=debug")
-            .await;
+    let server = holdfast_tests::server::ServerProcess::start_logging(
+        &stage.config,
+        "warn,holdfast_server=debug,lapin=off",
+    )
+    .await;
     let client = holdfast_tests::client::Client::new(server.address(), SERVICE);
     let mut request = stage_now(Some("call-77"));
     let id = request.get_ref().events[0].id.clone();
