@@ -26,6 +26,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let descriptors = protox::compile(FILES, [&root])?;
     fs::write(out.join("holdfast_descriptor.bin"), descriptors.encode_to_vec())?;
     // BTreeMap: an envelope is then composed and hashed in one order, whatever order the caller filled the map in.
-    tonic_prost_build::configure().btree_map(".holdfast.v1").compile_fds(descriptors)?;
+    let mut config = tonic_prost_build::Config::new();
+    // A message knows its name, by which the descriptor set knows it: that is how the command line shows any as JSON.
+    config.enable_type_names();
+    tonic_prost_build::configure().btree_map(".holdfast.v1").compile_fds_with_config(descriptors, config)?;
     Ok(())
 }

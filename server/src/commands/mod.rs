@@ -3,12 +3,14 @@
 //! A new command is a variant here, whose fields are its arguments and whose doc comment is its help, and a file with its
 //! `run`. What a command prints for people goes to stdout, log lines and failures to stderr.
 
+mod admin;
 mod check;
 mod config;
 mod dev;
 mod migrate;
 mod probe;
 mod serve;
+mod server;
 mod token;
 
 use std::fmt::Display;
@@ -43,6 +45,11 @@ pub enum Command {
     Token(token::Arguments),
     /// Asks a running server for its health: exit code 0 if the component serves, 1 if not, 2 for a wrong question.
     Probe(probe::Probe),
+    /// What an operator does at three in the morning: asks a running server what is stuck and why, and mends it.
+    ///
+    /// Exit code 0: done. 1: not done, or not all of it. 2: a wrong question. 3: not allowed. With auth.keys on the server
+    /// a token is needed: `holdfast token mint` makes one; HOLDFAST_TOKEN or --token-file hands it over.
+    Admin(admin::Arguments),
     /// The caller that `dev` kills.
     #[command(hide = true)]
     DevCaller(dev::CallerArguments),
@@ -62,6 +69,7 @@ impl Command {
             Self::Dev(arguments) => dev::run(arguments).await,
             Self::Token(arguments) => token::run(arguments),
             Self::Probe(probe) => Ok(probe::run(probe).await),
+            Self::Admin(arguments) => admin::run(arguments).await,
             Self::DevCaller(arguments) => dev::call(arguments).await,
         }
     }

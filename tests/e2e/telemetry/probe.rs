@@ -56,7 +56,7 @@ async fn it_exits_with_1_where_nobody_listens_and_where_nobody_answers_in_time()
 
     let (code, line) = probe(&["--address", &address]).await;
 
-    assert_eq!((code, line), said(1, "readiness: nobody listens there"));
+    assert_eq!((code, line), said(1, "readiness: no connection: Connection refused (os error 111)"));
 }
 
 #[tokio::test]

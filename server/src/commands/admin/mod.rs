@@ -1,0 +1,77 @@
+//! `holdfast admin`: the operator's RPCs as a command line. A client like any other: it goes over the wire, with a token.
+//!
+//! Guarantees: one call is sent once, and its failure is shown, with the reason, the fields and the request's id; a list says
+//! when there is more than it shows; an exit code says what came of it (0 done, 1 not done, or not all of it, 2 a wrong
+//! question, 3 not allowed). A new verb is a variant of [`What`] and its line in one of the files beside. Design, section 13.
+
+mod events;
+mod fleet;
+mod holds;
+mod output;
+mod session;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use self::session::{Session, Trouble};
+use super::server::{Identity, Server, patience};
+
+/// What to do, and where.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    server: Server,
+    #[command(flatten)]
+    identity: Identity,
+    /// Prints JSON: a document a line, as the contract maps its messages.
+    #[arg(long, global = true)]
+    json: bool,
+    /// Most rows of a list; 0 is all.
+    #[arg(long, global = true, default_value_t = 100)]
+    limit: u64,
+    /// How long to wait for each answer.
+    #[arg(long, global = true, default_value = "20s", value_parser = patience)]
+    timeout: Duration,
+    #[command(subcommand)]
+    what: What,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+enum What {
+    /// The services with their health; of one, its settings and what lies in its outbox.
+    Services(fleet::Services),
+    /// What admins did, the newest first.
+    Audit(fleet::Audit),
+    /// Where one event is, and why.
+    Event(events::Event),
+    /// The operations that events wait for.
+    Holds(holds::List),
+    /// Lets the events of an operation go.
+    Release(holds::Decide),
+    /// Discards the events of an operation.
+    Drop(holds::Decide),
+}
+
+/// Does it.
+pub(super) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let Arguments { server, identity, json, limit, timeout, what } = arguments;
+    let transport = server.known_as(&identity, timeout)?.transport();
+    let session = Session { transport, timeout, json, limit };
+    Ok(what.run(&session).await.unwrap_or_else(Trouble::told))
+}
+
+impl What {
+    async fn run(self, session: &Session) -> Result<ExitCode, Trouble> {
+        match self {
+            Self::Services(verb) => verb.run(session).await,
+            Self::Audit(verb) => verb.run(session).await,
+            Self::Event(verb) => verb.run(session).await,
+            Self::Holds(verb) => verb.run(session).await,
+            Self::Release(verb) => verb.release(session).await,
+            Self::Drop(verb) => verb.drop(session).await,
+        }
+    }
+}
