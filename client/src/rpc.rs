@@ -80,6 +80,26 @@ pub const DROP_HELD: Rpc = Rpc::new(HOLDS, "DropHeld", Repeat::Always);
 /// A look-up.
 pub const LIST_HELD: Rpc = Rpc::new(HOLDS, "ListHeld", Repeat::Always);
 
+const OUTBOX_ADMIN: &str = "holdfast.v1.OutboxAdminService";
+
+/// A look-up, which is itself written into the audit each time; as are all calls of this service.
+pub const LIST_PENDING: Rpc = Rpc::new(OUTBOX_ADMIN, "ListPending", Repeat::Always);
+/// As [`LIST_PENDING`].
+pub const LIST_UNRESOLVED: Rpc = Rpc::new(OUTBOX_ADMIN, "ListUnresolved", Repeat::Always);
+/// As [`LIST_PENDING`].
+pub const LIST_PARKED: Rpc = Rpc::new(OUTBOX_ADMIN, "ListParked", Repeat::Always);
+/// What was sent off before is not parked any more. With a filter, what was parked again meanwhile is sent off once more.
+pub const UNPARK_EVENTS: Rpc = Rpc::new(OUTBOX_ADMIN, "UnparkEvents", Repeat::Always);
+/// An attempt that may have been carried out is not repeated by itself: with a filter, a second one would delete what was parked
+/// since. With ids it may be.
+pub const DISCARD_EVENTS: Rpc = Rpc::new(OUTBOX_ADMIN, "DiscardEvents", Repeat::IfNotApplied);
+/// What is due is due.
+pub const RETRY_NOW: Rpc = Rpc::new(OUTBOX_ADMIN, "RetryNow", Repeat::Always);
+/// The second one finds the first one's pause.
+pub const PAUSE_DRAIN: Rpc = Rpc::new(OUTBOX_ADMIN, "PauseDrain", Repeat::Always);
+/// As [`PAUSE_DRAIN`].
+pub const RESUME_DRAIN: Rpc = Rpc::new(OUTBOX_ADMIN, "ResumeDrain", Repeat::Always);
+
 /// Every RPC of package `holdfast.v1`.
 pub const ALL: &[Rpc] = &[
     STAGE_IN_TX,
@@ -92,6 +112,14 @@ pub const ALL: &[Rpc] = &[
     RELEASE_HELD,
     DROP_HELD,
     LIST_HELD,
+    LIST_PENDING,
+    LIST_UNRESOLVED,
+    LIST_PARKED,
+    UNPARK_EVENTS,
+    DISCARD_EVENTS,
+    RETRY_NOW,
+    PAUSE_DRAIN,
+    RESUME_DRAIN,
 ];
 
 #[cfg(test)]

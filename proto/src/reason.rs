@@ -33,7 +33,7 @@ impl ErrorReason {
                 Code::FailedPrecondition
             }
             Self::EventConflict => Code::AlreadyExists,
-            Self::EventContended | Self::HoldContended => Code::Aborted,
+            Self::EventContended | Self::HoldContended | Self::DrainBusy => Code::Aborted,
             Self::TooLarge => Code::ResourceExhausted,
             Self::UnknownService | Self::EventNotFound => Code::NotFound,
             Self::DatabaseUnavailable

@@ -65,7 +65,11 @@ impl ControlFront {
             caller.read(name).is_ok() || caller.admin(name).is_ok() || caller.fleet_admin().is_ok()
         };
         let services = services.into_iter().filter(|(name, _)| shown(name)).map(|(name, _)| {
-            v1::ServiceSummary { name: name.to_owned(), health: health_of(&components, name) }
+            v1::ServiceSummary {
+                name: name.to_owned(),
+                health: health_of(&components, name),
+                drain_paused: false,
+            }
         });
         let services = services.collect();
         let own = |one: &&Component| !one.name.starts_with("service/");
@@ -125,6 +129,7 @@ impl ControlFront {
                 unresolved_oldest_seconds: metrics.tickets.oldest_age.get(),
             }),
             outbox: depth.borrow().as_ref().map(|(report, at)| measured(report, *at)),
+            drain_pause: None,
         })
     }
 }
