@@ -141,3 +141,18 @@ fn collect_sql(folder: &Path, found: &mut Vec<PathBuf>) {
         }
     }
 }
+
+/// The commands that are a server's clients; all else in here is the server, which never meets the client.
+const CLIENTS: &[&str] = &["commands/server.rs", "commands/admin", "commands/probe.rs"];
+
+#[test]
+fn only_the_commands_that_call_a_server_know_the_client() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let knows = |file: &PathBuf| fs::read_to_string(file).unwrap().contains("holdfast_client");
+    let (clients, others): (Vec<_>, Vec<_>) = sources(&root)
+        .into_iter()
+        .filter(knows)
+        .partition(|file| CLIENTS.iter().any(|client| file.starts_with(root.join(client))));
+    assert!(!clients.is_empty(), "nobody does; is the name still right?");
+    assert_eq!(others, Vec::<PathBuf>::new());
+}

@@ -1,6 +1,7 @@
 //! The end-to-end tests, one binary; `./x test` runs it with the servers it needs.
 #![expect(clippy::unwrap_used, reason = "a test that meets something unexpected fails")]
 
+mod admin;
 mod auth;
 mod commands;
 mod drain;

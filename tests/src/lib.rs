@@ -26,6 +26,7 @@ pub mod health;
 pub mod holds;
 pub mod http;
 pub mod logs;
+pub mod operator;
 pub mod pgbouncer;
 pub mod process;
 mod reaper;
@@ -34,6 +35,7 @@ pub mod scene;
 pub mod server;
 pub mod services;
 pub mod soak;
+pub mod tls;
 pub mod vhost;
 pub mod wait;
 

@@ -64,13 +64,12 @@ impl ControlFront {
         let shown = |name: &str| {
             caller.read(name).is_ok() || caller.admin(name).is_ok() || caller.fleet_admin().is_ok()
         };
-        let services = services.into_iter().filter(|(name, _)| shown(name)).map(|(name, _)| {
-            v1::ServiceSummary {
+        let services =
+            services.into_iter().filter(|(name, _)| shown(name)).map(|(name, _)| v1::ServiceSummary {
                 name: name.to_owned(),
                 health: health_of(&components, name),
                 drain_paused: false,
-            }
-        });
+            });
         let services = services.collect();
         let own = |one: &&Component| !one.name.starts_with("service/");
         v1::ListServicesResponse {

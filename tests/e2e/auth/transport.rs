@@ -8,32 +8,12 @@ use holdfast_tests::{
     client::event,
     folder,
     scene::{SERVICE, Scene},
+    tls::Authority,
     wait::{self, LONG},
 };
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 
 /// What a call is told whose connection the server has ended: before it was sent, or when it was on its way.
 const LOST: [Code; 2] = [Code::Unavailable, Code::Unknown];
-
-/// A certificate authority.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
-
-impl Authority {
-    fn new() -> Self {
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
-    }
-
-    /// A certificate for `localhost`, and its key.
-    fn issue(&self) -> (String, String) {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
-        params.extended_key_usages =
-            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        (params.signed_by(&key, &self.0).unwrap().pem(), key.serialize_pem())
-    }
-}
 
 fn put(folder: &Path, name: &str, content: &str) -> String {
     fs::write(folder.join(name), content).unwrap();
@@ -45,7 +25,7 @@ fn trusting(authority: &Authority, address: SocketAddr) -> Builder {
     let token = Token::new(auth::token(&auth::all_of(SERVICE))).unwrap();
     Holdfast::builder()
         .endpoint(format!("https://localhost:{}", address.port()))
-        .ca_pem(authority.0.pem())
+        .ca_pem(authority.pem())
         .token(token)
 }
 
@@ -86,7 +66,7 @@ async fn with_client_certificates_asked_for_a_token_alone_does_not_do_and_a_cert
     let scene = Scene::builder()
         .set("tls", "certificate_file", &put(folder.path(), "tls.crt", &certificate))
         .set("tls", "key_file", &put(folder.path(), "tls.key", &key))
-        .set("tls", "client_ca_file", &put(folder.path(), "clients.crt", &authority.0.pem()))
+        .set("tls", "client_ca_file", &put(folder.path(), "clients.crt", &authority.pem()))
         .start()
         .await;
     let address = scene.server.address();
@@ -102,7 +82,7 @@ async fn with_client_certificates_asked_for_a_token_alone_does_not_do_and_a_cert
     assert!(LOST.contains(&orders(other).stage_now([placed()]).await.unwrap_err().code()));
     let tokenless = Holdfast::builder()
         .endpoint(format!("https://localhost:{}", address.port()))
-        .ca_pem(authority.0.pem())
+        .ca_pem(authority.pem())
         .client_certificate(own, own_key);
     assert_eq!(orders(tokenless).stage_now([placed()]).await.unwrap_err().code(), Code::Unauthenticated);
     scene.end(1).await;

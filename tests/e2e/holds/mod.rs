@@ -18,7 +18,13 @@ const PAIR_LOCKS: i64 = 1_213_156_421;
 
 /// `count` held rows of a pair by SQL, of one type and each with a key of its own, or all of one; their transactions have
 /// committed.
-async fn put_held(database: &Database, operation_id: &str, generation: i64, count: i64, key: Option<&str>) {
+pub(crate) async fn put_held(
+    database: &Database,
+    operation_id: &str,
+    generation: i64,
+    count: i64,
+    key: Option<&str>,
+) {
     let key = key.map_or_else(|| "'k-' || n".to_owned(), |key| format!("'{key}'"));
     database
         .run(&format!(

@@ -51,6 +51,7 @@ fn instant(text: &str) -> Result<Timestamp, String> {
 const SUMMARY: &[Column] = &[
     ("SERVICE", "name", Show::Plain),
     ("SERVING", "health.serving", Show::YesNo),
+    ("PAUSED", "drainPaused", Show::YesNo),
     ("WHY NOT", "health.why", Show::Plain),
 ];
 
@@ -58,6 +59,9 @@ const SERVICE: &[Column] = &[
     ("service", "name", Show::Plain),
     ("serving", "health.serving", Show::YesNo),
     ("why not", "health.why", Show::Plain),
+    ("drain paused by", "drainPause.by", Show::Plain),
+    ("paused since", "drainPause.since", Show::Plain),
+    ("paused because", "drainPause.reason", Show::Plain),
     ("unroutable", "settings.unroutable", Show::Plain),
     ("unroutable blocks", "settings.unroutableBlocks", Show::YesNo),
     ("parked blocks", "settings.parkedBlocks", Show::YesNo),
@@ -114,7 +118,7 @@ impl Services {
 
 impl Audit {
     pub(super) async fn run(self, session: &Session) -> Result<ExitCode, Trouble> {
-        let ask = |page_token, page_size| {
+        let ask = async |page_token, page_size| {
             let request = ListAdminAuditRequest {
                 service: self.service.clone().unwrap_or_default(),
                 sub: self.sub.clone().unwrap_or_default(),
@@ -124,11 +128,9 @@ impl Audit {
                 page_size,
                 page_token,
             };
-            async move {
-                let mut client = ControlServiceClient::new(session.transport.clone());
-                let page = session.ask(request, |request| client.list_admin_audit(request)).await?;
-                Ok((page.calls, page.next_page_token))
-            }
+            let mut client = ControlServiceClient::new(session.transport.clone());
+            let page = session.ask(request, |request| client.list_admin_audit(request)).await?;
+            Ok((page.calls, page.next_page_token))
         };
         session.list(AUDIT, ask).await?;
         Ok(ExitCode::SUCCESS)
@@ -141,10 +143,7 @@ mod tests {
 
     #[test]
     fn a_time_has_its_zone() {
-        assert_eq!(
-            instant("1970-01-01T01:00:00.5+01:00"),
-            Ok(Timestamp { seconds: 0, nanos: 500_000_000 })
-        );
+        assert_eq!(instant("1970-01-01T01:00:00.5+01:00"), Ok(Timestamp { seconds: 0, nanos: 500_000_000 }));
         assert!(instant("2026-01-31").is_err() && instant("2026-01-31T08:00:00").is_err());
     }
 }

@@ -53,18 +53,16 @@ const DROPPED: &[Column] = &[
 
 impl List {
     pub(super) async fn run(self, session: &Session) -> Result<ExitCode, Trouble> {
-        let ask = |page_token, page_size: u32| {
+        let ask = async |page_token, page_size: u32| {
             let request = ListHeldRequest {
                 service: self.service.clone(),
                 operation_id: self.operation.clone().unwrap_or_default(),
                 page_size: page_size.cast_signed(),
                 page_token,
             };
-            async move {
-                let mut client = HoldServiceClient::new(session.transport.clone());
-                let page = session.ask(request, |request| client.list_held(request)).await?;
-                Ok((page.operations, page.next_page_token))
-            }
+            let mut client = HoldServiceClient::new(session.transport.clone());
+            let page = session.ask(request, |request| client.list_held(request)).await?;
+            Ok((page.operations, page.next_page_token))
         };
         session.list(HOLDS, ask).await?;
         Ok(ExitCode::SUCCESS)

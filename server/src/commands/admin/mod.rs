@@ -7,6 +7,7 @@
 mod events;
 mod fleet;
 mod holds;
+mod outbox;
 mod output;
 mod session;
 
@@ -47,6 +48,22 @@ enum What {
     Audit(fleet::Audit),
     /// Where one event is, and why.
     Event(events::Event),
+    /// What is not published, and why.
+    Pending(outbox::Pending),
+    /// The open transactions that events wait for, and who has them.
+    Unresolved(outbox::OfService),
+    /// What was set aside with evidence.
+    Parked(outbox::Parked),
+    /// Sends parked events off again.
+    Unpark(outbox::Selection),
+    /// Deletes parked events for good.
+    Discard(outbox::Discard),
+    /// Makes events that back off, or wait for a queue, due at once.
+    Retry(outbox::Selection),
+    /// Stops the publishing of a service's events. Nothing is lost; it waits.
+    Pause(outbox::Pause),
+    /// Goes on publishing.
+    Resume(outbox::OfService),
     /// The operations that events wait for.
     Holds(holds::List),
     /// Lets the events of an operation go.
@@ -69,6 +86,14 @@ impl What {
             Self::Services(verb) => verb.run(session).await,
             Self::Audit(verb) => verb.run(session).await,
             Self::Event(verb) => verb.run(session).await,
+            Self::Pending(verb) => verb.run(session).await,
+            Self::Unresolved(verb) => verb.unresolved(session).await,
+            Self::Parked(verb) => verb.run(session).await,
+            Self::Unpark(verb) => verb.unpark(session).await,
+            Self::Discard(verb) => verb.run(session).await,
+            Self::Retry(verb) => verb.retry(session).await,
+            Self::Pause(verb) => verb.run(session).await,
+            Self::Resume(verb) => verb.resume(session).await,
             Self::Holds(verb) => verb.run(session).await,
             Self::Release(verb) => verb.release(session).await,
             Self::Drop(verb) => verb.drop(session).await,

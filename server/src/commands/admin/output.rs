@@ -34,7 +34,8 @@ pub(super) type Column = (&'static str, &'static str, Show);
 pub(super) fn json<M: Message + Name>(message: &M) -> anyhow::Result<Value> {
     static POOL: OnceLock<Result<DescriptorPool, String>> = OnceLock::new();
     let decode = || DescriptorPool::decode(FILE_DESCRIPTOR_SET).map_err(|error| error.to_string());
-    let pool = POOL.get_or_init(decode).as_ref().map_err(|error| anyhow!("this binary's contract: {error}"))?;
+    let pool =
+        POOL.get_or_init(decode).as_ref().map_err(|error| anyhow!("this binary's contract: {error}"))?;
     let name = M::full_name();
     let descriptor = pool.get_message_by_name(&name).with_context(|| format!("no message {name}"))?;
     let message = DynamicMessage::decode(descriptor, message.encode_to_vec().as_slice())?;
@@ -96,9 +97,7 @@ fn cell(value: &Value, show: Show) -> String {
             Ok(seconds) => humantime::format_duration(Duration::from_secs(seconds)).to_string(),
             Err(_) => harmless(&text),
         },
-        Show::Word(beginning) => {
-            harmless(text.strip_prefix(beginning).unwrap_or(&text)).to_ascii_lowercase()
-        }
+        Show::Word(beginning) => harmless(text.strip_prefix(beginning).unwrap_or(&text)).to_ascii_lowercase(),
         Show::YesNo => if text == "true" { "yes" } else { "no" }.to_owned(),
     }
 }
@@ -108,7 +107,8 @@ pub(super) fn harmless(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {
         // The second group: marks that change the direction of what follows.
-        if c.is_control() || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        if c.is_control()
+            || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
         {
             plain.extend(c.escape_default());
         } else {
@@ -155,9 +155,10 @@ mod tests {
         let summary = v1::ServiceSummary {
             name: "orders".into(),
             health: Some(v1::ComponentHealth { serving: true, ..Default::default() }),
+            ..Default::default()
         };
-        let value = super::json(&summary).unwrap();
-        assert_eq!(value, json!({"name": "orders", "health": {"name": "", "serving": true, "why": ""}}));
+        let value = json(&summary).unwrap();
+        assert_eq!(value["health"], json!({"name": "", "serving": true, "why": ""}));
         let columns = [
             ("service", "name", Show::Plain),
             ("why not", "health.why", Show::Plain),
@@ -165,6 +166,6 @@ mod tests {
         ];
         assert_eq!(record(&columns, &value), "service  orders\nserving  yes\n");
         let event = v1::GetEventResponse { seq: i64::MAX, ..Default::default() };
-        assert_eq!(super::json(&event).unwrap()["seq"], "9223372036854775807");
+        assert_eq!(json(&event).unwrap()["seq"], "9223372036854775807");
     }
 }

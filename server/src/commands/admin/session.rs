@@ -65,7 +65,11 @@ pub(super) type Page<R> = (Vec<R>, String);
 
 impl Session {
     /// Sends one call, once: whoever types commands sees the failure and decides himself.
-    pub(super) async fn ask<Q, A, F>(&self, request: Q, send: impl FnOnce(Request<Q>) -> F) -> Result<A, Trouble>
+    pub(super) async fn ask<Q, A, F>(
+        &self,
+        request: Q,
+        send: impl FnOnce(Request<Q>) -> F,
+    ) -> Result<A, Trouble>
     where
         F: Future<Output = Result<Response<A>, Status>>,
     {
@@ -75,6 +79,11 @@ impl Session {
             Ok(answer) => Ok(answer?.into_inner()),
             Err(_) => Err(Trouble::Late(self.timeout)),
         }
+    }
+
+    /// Prints a line for people.
+    pub(super) fn say(&self, line: &str) -> Result<(), Trouble> {
+        Ok(output::print(&format!("{line}\n"))?)
     }
 
     /// Prints a message.
@@ -97,15 +106,11 @@ impl Session {
 
     /// Asks for page after page, and prints what they hold: JSON as it comes, a table at the end. `ask` gets the token and
     /// the size of each page. Says so when there is more than was wanted.
-    pub(super) async fn list<R, F>(
+    pub(super) async fn list<R: Message + Name>(
         &self,
         columns: &[Column],
-        mut ask: impl FnMut(String, u32) -> F,
-    ) -> Result<(), Trouble>
-    where
-        R: Message + Name,
-        F: Future<Output = Result<Page<R>, Trouble>>,
-    {
+        mut ask: impl AsyncFnMut(String, u32) -> Result<Page<R>, Trouble>,
+    ) -> Result<(), Trouble> {
         let most = if self.limit == 0 { u64::MAX } else { self.limit };
         let (mut token, mut seen, mut kept) = (String::new(), 0, Vec::new());
         loop {
@@ -150,7 +155,8 @@ impl Trouble {
             eprintln!("holdfast: no connection, so nothing was done: {}", output::harmless(&cause));
             return ExitCode::from(FAILED);
         }
-        let request_id = status.metadata().get("x-request-id").and_then(|id| id.to_str().ok()).map(output::harmless);
+        let request_id =
+            status.metadata().get("x-request-id").and_then(|id| id.to_str().ok()).map(output::harmless);
         let error = Error::from(status);
         let code = match error.code() {
             Code::InvalidArgument | Code::NotFound | Code::OutOfRange | Code::Unimplemented => WRONG_QUESTION,

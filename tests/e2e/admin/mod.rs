@@ -1,0 +1,4 @@
+//! `holdfast admin`, as an operator types it.
+
+mod answers;
+mod reading;
