@@ -17,6 +17,7 @@ use futures::{FutureExt, Stream, StreamExt};
 use holdfast_proto::envelope;
 use holdfast_proto::v1::control_service_server::ControlServiceServer;
 use holdfast_proto::v1::hold_service_server::HoldServiceServer;
+use holdfast_proto::v1::outbox_admin_service_server::OutboxAdminServiceServer;
 use holdfast_proto::v1::outbox_service_server::OutboxServiceServer;
 use prometheus::Registry;
 use time::OffsetDateTime;
@@ -37,12 +38,13 @@ use crate::check::connections;
 use crate::config::{Auth, Config, Secret, Service, Tls, Unroutable, Wake};
 use crate::db::{self, Pool};
 use crate::grpc::{
-    Admin, Authentication, Calls, ControlFront, Gate, HoldFront, OutboxFront, Reflection, RenameOversize,
+    Admin, Authentication, Calls, ControlFront, Gate, HoldFront, OutboxAdminFront, OutboxFront, Reflection, RenameOversize,
     RequestId, ServiceHandle, Services, Settings, ThisReplica, probes,
 };
 use crate::health::Facts;
 use crate::metrics::Metrics;
-use crate::outbox::{OutboxRows, announced, depth, drain, holds, stage};
+use crate::outbox::operator::Operator;
+use crate::outbox::{OutboxRows, announced, depth, drain, holds, pause, stage};
 use crate::tickets;
 
 /// Twice the limit of a request, so that most of what is too large gets our own answer.
@@ -323,7 +325,8 @@ impl Wiring<'_> {
             sweep_interval: self.config.drain.ticket_sweep_interval,
             ..tickets::Options::default()
         };
-        let (rows, looks) = OutboxRows::new(self.config.drain.lease);
+        let paused = pause::Seen::new(metrics.drain.clone());
+        let (rows, looks) = OutboxRows::new(self.config.drain.lease, paused.clone());
         let tables: Vec<Arc<dyn tickets::Resolvable>> = vec![Arc::new(rows)];
         let (resolver, resolver_hints) =
             tickets::Resolver::new(pool.clone(), tables, resolver_options, metrics.clone(), resolved.clone());
@@ -344,6 +347,7 @@ impl Wiring<'_> {
         drain.poll = self.config.drain.poll;
         drain.batch = self.config.drain.batch;
         drain.sweep = self.config.drain.sweep;
+        let options = drain.clone();
         let publisher = Arc::new(AmqpPublisher::new(self.link.clone(), self.config.broker.confirm_timeout));
         let (drainer, drain_hints) = drain::Drainer::new(
             pool.clone(),
@@ -353,9 +357,12 @@ impl Wiring<'_> {
             resolver_hints,
             resolved,
             looks,
+            paused.clone(),
         );
         tasks.spawn(&tasks.drains, "drainer", drainer.run(stop.front.clone()));
 
+        let operator =
+            Operator::new(pool.clone(), metrics.clone(), &options, paused, drain_hints.clone());
         let holds = holds::Desk::new(pool.clone(), metrics.clone(), drain_hints.clone());
         let watch_options = holds::watch::Options {
             interval: self.config.drain.held_watch,
@@ -369,6 +376,7 @@ impl Wiring<'_> {
             stager,
             drain: drain_hints,
             holds,
+            operator,
             metrics,
             depth: latest,
             settings: place.settings,
@@ -410,6 +418,7 @@ async fn serve(
     let holds = HoldServiceServer::new(HoldFront::new(services.clone()));
     let outbox = OutboxServiceServer::new(OutboxFront::new(services.clone()))
         .max_decoding_message_size(MAX_DECODED_BYTES);
+    let operators = OutboxAdminServiceServer::new(OutboxAdminFront::new(services.clone(), admin.clone()));
     let control = ControlServiceServer::new(ControlFront::new(replica, services, facts, admin));
     let calls = Calls::new(
         metrics.grpc().clone(),
@@ -438,6 +447,7 @@ async fn serve(
         .add_optional_service(reflected.then(|| described().build_v1alpha()).transpose()?)
         .add_service(control)
         .add_service(holds)
+        .add_service(operators)
         .add_service(outbox);
     let stopping = stop.front.clone();
     let failed = tasks.failed.clone();

@@ -31,6 +31,7 @@ pub mod pgbouncer;
 pub mod process;
 mod reaper;
 pub mod reconcile;
+pub mod runbook;
 pub mod scene;
 pub mod server;
 pub mod services;

@@ -52,6 +52,12 @@ impl Operator {
         Self { address: address.to_string(), token: None }
     }
 
+    /// What is in the environment.
+    pub fn variables(&self) -> Vec<(&'static str, String)> {
+        let token = self.token.clone().map(|token| ("HOLDFAST_TOKEN", token));
+        [("HOLDFAST_ADDRESS", self.address.clone())].into_iter().chain(token).collect()
+    }
+
     /// `holdfast COMMAND ARGUMENTS` with the address and the token in the environment, and nothing else of this run's.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(binary());
@@ -61,10 +67,7 @@ impl Operator {
                 command.env_remove(name);
             }
         }
-        command.env("HOLDFAST_ADDRESS", &self.address);
-        if let Some(token) = &self.token {
-            command.env("HOLDFAST_TOKEN", token);
-        }
+        command.envs(self.variables());
         command
     }
 

@@ -11,6 +11,7 @@ use time::OffsetDateTime;
 use tonic::{Request, Response, Status};
 
 use super::admin::{Acted, Admin, Asked};
+use super::outbox_admin_list::described_pause;
 use super::{Failure, ServiceHandle, Services, answer, audit_list, call_id, calling, timestamp};
 use crate::auth::Caller;
 use crate::health::{self, Component, Facts};
@@ -64,12 +65,13 @@ impl ControlFront {
         let shown = |name: &str| {
             caller.read(name).is_ok() || caller.admin(name).is_ok() || caller.fleet_admin().is_ok()
         };
-        let services =
-            services.into_iter().filter(|(name, _)| shown(name)).map(|(name, _)| v1::ServiceSummary {
+        let services = services.into_iter().filter(|(name, _)| shown(name)).map(|(name, handle)| {
+            v1::ServiceSummary {
                 name: name.to_owned(),
                 health: health_of(&components, name),
-                drain_paused: false,
-            });
+                drain_paused: handle.operator.pause_seen().is_some(),
+            }
+        });
         let services = services.collect();
         let own = |one: &&Component| !one.name.starts_with("service/");
         v1::ListServicesResponse {
@@ -110,7 +112,7 @@ impl ControlFront {
 
     fn get(&self, caller: &Caller, name: &str) -> Result<v1::GetServiceResponse, Failure> {
         Services::check_name(name)?;
-        let ServiceHandle { settings, metrics, depth, .. } = self.services.to_read(&caller.read(name)?)?;
+        let ServiceHandle { settings, metrics, depth, operator, .. } = self.services.to_read(&caller.read(name)?)?;
         Ok(v1::GetServiceResponse {
             name: name.to_owned(),
             health: health_of(&self.facts.look(), name),
@@ -128,7 +130,7 @@ impl ControlFront {
                 unresolved_oldest_seconds: metrics.tickets.oldest_age.get(),
             }),
             outbox: depth.borrow().as_ref().map(|(report, at)| measured(report, *at)),
-            drain_pause: None,
+            drain_pause: operator.pause_seen().map(described_pause),
         })
     }
 }

@@ -6,6 +6,8 @@ mod audit_list;
 mod control_service;
 mod hold_service;
 mod layers;
+mod outbox_admin_list;
+mod outbox_admin_service;
 mod outbox_service;
 pub mod probes;
 mod rules;
@@ -19,9 +21,10 @@ use time::OffsetDateTime;
 use tonic::{Request, Status};
 use tracing::error;
 
-use crate::auth::{Caller, ReadScope, WriteScope};
+use crate::auth::{AdminScope, Caller, ReadScope, WriteScope};
 use crate::db::Pool;
 use crate::metrics::ServiceMetrics;
+use crate::outbox::operator::Operator;
 use crate::outbox::{depth, drain, holds, stage};
 
 pub use admin::Admin;
@@ -29,6 +32,7 @@ pub use control_service::{ControlFront, Settings, ThisReplica};
 pub use hold_service::HoldFront;
 use layers::CallId;
 pub use layers::{Authentication, Calls, Gate, RenameOversize, RequestId};
+pub use outbox_admin_service::OutboxAdminFront;
 pub use outbox_service::OutboxFront;
 pub use rules::{RULES, Reflection, Rule};
 pub use status::Failure;
@@ -44,6 +48,8 @@ pub struct ServiceHandle {
     pub drain: drain::Hints,
     /// Its holds.
     pub holds: holds::Desk,
+    /// What an operator can see and do.
+    pub operator: Operator,
     /// What is counted and measured of it.
     pub metrics: ServiceMetrics,
     /// What lies in its outbox.
@@ -83,6 +89,11 @@ impl Services {
 
     /// A service, for who may stage for it.
     fn to_write(&self, scope: &WriteScope) -> Result<&ServiceHandle, Failure> {
+        self.0.get(scope.service()).ok_or(Failure::UnknownService)
+    }
+
+    /// A service, for who may operate it.
+    fn to_operate(&self, scope: &AdminScope) -> Result<&ServiceHandle, Failure> {
         self.0.get(scope.service()).ok_or(Failure::UnknownService)
     }
 

@@ -12,7 +12,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 use crate::auth::MissingScope;
 use crate::db::{self, Kind};
-use crate::outbox::holds;
+use crate::outbox::{holds, operator};
 use crate::outbox::stage::Refused;
 
 /// Everything an RPC of ours can fail with.
@@ -40,6 +40,8 @@ pub enum Failure {
     Stage(Refused),
     /// A release or drop was not carried out.
     Hold(holds::Refused),
+    /// An operator's verb was not carried out.
+    Operator(operator::Refused),
     /// A read failed.
     Read(db::Error),
     /// A fault of ours.
@@ -133,6 +135,7 @@ impl Failure {
         match self {
             Self::Stage(refused) => refused.to_string(),
             Self::Hold(refused) => refused.to_string(),
+            Self::Operator(refused) => refused.to_string(),
             Self::Read(error) | Self::Audit(error) => error.to_string(),
             other => format!("{other:?}"),
         }
@@ -163,6 +166,12 @@ impl Failure {
             ),
             Self::Stage(refused) => stage_row(refused, service),
             Self::Hold(refused) => hold_row(refused, service),
+            Self::Operator(operator::Refused::Busy) => {
+                Row::no(ErrorReason::DrainBusy, operator::Refused::Busy.to_string()).retry(CONTENDED_RETRY)
+            }
+            Self::Operator(operator::Refused::Database(error)) => {
+                database_row(error, service, !error.certainly_not_applied())
+            }
             Self::Read(error) => database_row(error, service, false),
             Self::Internal => Row::no(ErrorReason::Internal, "a fault in the server; see its log").unknown(),
         }

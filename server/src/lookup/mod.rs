@@ -6,6 +6,7 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::db::{self, Pool};
+use crate::outbox::pause;
 
 /// Most time for a look-up, waiting for a connection included.
 const LIMIT: Duration = Duration::from_secs(8);
@@ -67,6 +68,8 @@ pub struct Event {
     backing_off: Option<bool>,
     unroutable: bool,
     set_aside: bool,
+    #[sqlx(skip)]
+    paused: bool,
 }
 
 impl Event {
@@ -109,6 +112,7 @@ impl Event {
             State::Pending if self.backing_off == Some(true) => {
                 "The last attempt failed; it is tried again at the next attempt's time."
             }
+            State::Pending if self.paused => "The drain of the service is paused by an admin; it goes on when that ends.",
             State::Pending => "Next in line: waits for the drainer and the broker.",
         }
     }
@@ -121,8 +125,18 @@ impl Event {
 pub async fn event(pool: &Pool, id: Uuid) -> Result<Option<Event>, db::Error> {
     db::within(LIMIT, async {
         let mut read = pool.read().await?;
-        let found = sqlx::query_as(EVENT).bind(id).fetch_optional(read.conn()).await;
-        read.finish(found.map_err(db::Error::from)).await
+        let found = look(read.conn(), id).await;
+        read.finish(found).await
     })
     .await
+}
+
+async fn look(conn: &mut db::Conn, id: Uuid) -> Result<Option<Event>, db::Error> {
+    let mut found: Option<Event> = sqlx::query_as(EVENT).bind(id).fetch_optional(&mut *conn).await?;
+    if let Some(event) = &mut found
+        && event.state() == State::Pending
+    {
+        event.paused = pause::look(conn).await?.is_some();
+    }
+    Ok(found)
 }

@@ -20,6 +20,7 @@ pub(super) struct Families {
     lease_heals: IntCounterVec,
     missed_promotions: IntCounterVec,
     in_flight: IntGaugeVec,
+    paused: IntGaugeVec,
 }
 
 impl Families {
@@ -73,6 +74,11 @@ impl Families {
                 "Rows claimed by this replica and not settled yet.",
                 service,
             )?,
+            paused: d.gauges(
+                "outbox_drain_paused",
+                "1 while the drain is paused by an admin (PauseDrain), as this replica saw it last, about once a second; else 0.",
+                service,
+            )?,
         })
     }
 
@@ -91,6 +97,7 @@ impl Families {
             lease_heals: self.lease_heals.with_label_values(label),
             missed_promotions: self.missed_promotions.with_label_values(label),
             in_flight: self.in_flight.with_label_values(label),
+            paused: self.paused.with_label_values(label),
         }
     }
 }
@@ -115,6 +122,8 @@ pub struct Drain {
     pub missed_promotions: IntCounter,
     /// Rows claimed by this replica and not settled yet.
     pub in_flight: IntGauge,
+    /// Whether the drain is paused, as last seen.
+    pub paused: IntGauge,
 }
 
 impl Drain {

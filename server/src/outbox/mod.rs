@@ -26,10 +26,14 @@ pub mod announced;
 pub mod depth;
 pub mod drain;
 pub mod holds;
+pub mod operator;
 pub mod parked;
+pub mod pause;
+pub mod pending;
 mod resolvable;
 mod sql;
 pub mod stage;
+pub mod unresolved;
 
 pub use resolvable::{Looks, OutboxRows};
 pub use sql::QUERIES;

@@ -9,6 +9,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::watch;
 
+use super::pause::Seen;
 use super::sql;
 use crate::db;
 use crate::tickets::{Applied, Resolvable, Verdicts};
@@ -18,16 +19,17 @@ use crate::tickets::{Applied, Resolvable, Verdicts};
 pub struct OutboxRows {
     lease: Duration,
     looks: watch::Sender<bool>,
+    paused: Seen,
 }
 
 /// Whether there was work for a pass, each time that the resolver looked.
 pub type Looks = watch::Receiver<bool>;
 
 impl OutboxRows {
-    /// The rows, and what the resolver sees of the drainer's work. `lease` is the drain's.
-    pub fn new(lease: Duration) -> (Self, Looks) {
+    /// The rows, and what the resolver sees of the drainer's work. `lease` is the drain's; `paused` is told of its pause.
+    pub fn new(lease: Duration, paused: Seen) -> (Self, Looks) {
         let (looks, seen) = watch::channel(false);
-        (Self { lease, looks }, seen)
+        (Self { lease, looks, paused }, seen)
     }
 }
 
@@ -43,6 +45,7 @@ impl Resolvable for OutboxRows {
                 return sql::undecided(conn, after, limit).await;
             }
             let waiting = sql::work_waits(conn, self.lease.as_secs_f64(), limit).await?;
+            self.paused.set(waiting.pause());
             self.looks.send_replace(waiting.work);
             Ok(waiting.tickets)
         }

@@ -16,6 +16,7 @@
 //!               └────────────────▶ rolled back ┘ (has no row)
 //! ```
 
+pub mod holders;
 mod open;
 mod resolver;
 mod sql;

@@ -2,16 +2,18 @@
 
 use sqlx::Row as _;
 
+use super::holders::Holder;
 use crate::db;
 
 const FREE: &str = include_str!("queries/free.sql");
 const COMMITTED: &str = include_str!("queries/committed.sql");
 const ALL_AFTER: &str = include_str!("queries/all_after.sql");
 const SWEEP: &str = include_str!("queries/sweep.sql");
+const HOLDERS: &str = include_str!("queries/holders.sql");
 
 /// Every statement of this module, by file name: a test PREPAREs them all.
 pub const QUERIES: &[(&str, &str)] =
-    &[("free", FREE), ("committed", COMMITTED), ("all_after", ALL_AFTER), ("sweep", SWEEP)];
+    &[("free", FREE), ("committed", COMMITTED), ("all_after", ALL_AFTER), ("sweep", SWEEP), ("holders", HOLDERS)];
 
 pub(super) async fn free(conn: &mut db::Conn, tickets: &[i64]) -> Result<Vec<i64>, db::Error> {
     Ok(sqlx::query_scalar(FREE).bind(tickets).fetch_all(conn).await?)
@@ -31,6 +33,10 @@ pub(super) async fn all_after(
 
 pub(super) async fn sweep(conn: &mut db::Conn, tickets: &[i64]) -> Result<u64, db::Error> {
     Ok(sqlx::query(SWEEP).bind(tickets).execute(conn).await?.rows_affected())
+}
+
+pub(super) async fn holders(conn: &mut db::Conn, tickets: &[i64]) -> Result<Vec<Holder>, db::Error> {
+    Ok(sqlx::query_as(HOLDERS).bind(tickets).fetch_all(conn).await?)
 }
 
 /// [`free`] and [`committed`] of the same tickets as statements without parameters.

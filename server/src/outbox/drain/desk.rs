@@ -262,8 +262,15 @@ impl<P: Publisher> Desk<P> {
                 self.pass_failures = 0;
                 self.claim_at_most = self.claim_at_most.saturating_mul(2);
                 self.recovered();
+                if report.paused {
+                    // Verdicts are written all the same.
+                    self.schedule.forget(&report.undecided);
+                    self.resolver.ask(report.undecided.clone());
+                }
                 self.schedule.forget(&report.decided);
-                self.schedule.open(now, &report.undecided);
+                if !report.paused {
+                    self.schedule.open(now, &report.undecided);
+                }
                 if let Some(due) = report.lone_waits {
                     self.turn.seen(due);
                 }

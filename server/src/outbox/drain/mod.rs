@@ -27,6 +27,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Looks;
+use super::pause::Seen;
 use super::sql::Blocks;
 use crate::backoff::Backoff;
 use crate::broker::Publisher;
@@ -151,6 +152,8 @@ struct Shared {
     pool: Pool,
     options: Options,
     metrics: ServiceMetrics,
+    /// The pause of the drain, as last seen.
+    paused: Seen,
     /// Serialises this replica's own pass and settle before they meet at the database's lock.
     turn: Mutex<()>,
 }
@@ -165,9 +168,10 @@ impl<P: Publisher> Drainer<P> {
         resolver: tickets::Hints,
         resolved: Arc<Notify>,
         looks: Looks,
+        paused: Seen,
     ) -> (Self, Hints) {
         let (sender, hints) = mpsc::channel(8192);
-        let shared = Arc::new(Shared { pool, options, metrics, turn: Mutex::new(()) });
+        let shared = Arc::new(Shared { pool, options, metrics, paused, turn: Mutex::new(()) });
         (Self { shared, publisher, hints, resolver, resolved, looks }, Hints(sender))
     }
 

@@ -12,6 +12,7 @@ use holdfast_proto::envelope::MAX_ENVELOPE_BYTES;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::super::pause;
 use super::super::sql::{self, Claimed};
 use super::parking::{self, Cause};
 use super::{Shared, lone};
@@ -67,6 +68,8 @@ pub(super) struct Report {
     pub more: bool,
     /// Whether a row waits to be claimed alone, where that was looked at.
     pub lone_waits: Option<bool>,
+    /// The drain is paused: nothing was claimed, and no ticket was asked.
+    pub paused: bool,
 }
 
 /// Followers given back at once for a key: sent one by one, so a chain much longer than what a lease can send is waste.
@@ -78,7 +81,9 @@ pub(super) async fn poll(shared: Arc<Shared>) -> Result<bool, db::Error> {
     db::within(Duration::from_secs(10), async {
         let mut read = shared.pool.read().await?;
         let answer = sql::work_waits(read.conn(), shared.options.lease.as_secs_f64(), 0).await;
-        read.finish(answer.map(|waiting| waiting.work)).await
+        let waiting = read.finish(answer).await?;
+        shared.paused.set(waiting.pause());
+        Ok(waiting.work)
     })
     .await
 }
@@ -105,8 +110,8 @@ pub(super) async fn run(shared: Arc<Shared>, order: Order) -> Result<Report, Fai
     let mut suspect = None;
     let mut claimed = None;
     let done = db::within(shared.options.limit, async {
-        // The lock first, then the tickets: statements of their own, in the BEGIN's round trip.
-        let mut questions = vec![sql::drain_lock_question()];
+        // The lock first, then the pause and the tickets: statements of their own, in the BEGIN's round trip.
+        let mut questions = vec![sql::drain_lock_question(), pause::question()];
         questions.extend(tickets::questions(&order.tickets));
         let (mut tx, answers) = shared.pool.begin_asking(Begin::Durable, &questions).await?;
         let work = work(&mut tx, &shared, &order, &answers, started, &mut suspect).await;
@@ -173,11 +178,15 @@ async fn work(
         undecided: order.tickets.clone(),
         more: false,
         lone_waits: None,
+        paused: false,
     };
     report.locked = sql::drain_lock_answer(answers)?;
     if !report.locked {
         return Ok((report, counted));
     }
+    let pause = pause::answer(answers.get(1))?;
+    report.paused = pause.is_some();
+    shared.paused.set(pause);
     if order.housekeeping {
         let lease = options.lease.as_secs_f64();
         let healed = sql::heal(tx.conn(), lease).await?;
@@ -202,6 +211,11 @@ async fn work(
     if order.sweep {
         sql::probe(tx.conn()).await?;
     }
+    if report.paused {
+        // Its turn comes when the pause ends; nobody may wait for it until then.
+        report.lone_waits = Some(false);
+        return Ok((report, counted));
+    }
     if order.alone {
         let claimed = lone::claim(tx, shared, suspect).await?;
         report.batch = batch(claimed);
@@ -215,7 +229,7 @@ async fn work(
     if order.alone {
         return Ok((report, counted));
     }
-    let verdicts = tickets::verdicts(&order.tickets, answers.get(1..).unwrap_or_default())?;
+    let verdicts = tickets::verdicts(&order.tickets, answers.get(2..).unwrap_or_default())?;
     if order.only_tickets && verdicts.none_decided() {
         report.undecided = verdicts.open;
         return Ok((report, counted));

@@ -14,16 +14,17 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::drain::Options;
+use super::operator::{Answer, MOST, Refused, Skipped, WhyNot};
 use super::sql::{Blocks, lock_patiently, promote};
 use crate::db::{self, Begin, Pool, Tx};
 use crate::metrics::ServiceMetrics;
 
 pub use sql::QUERIES;
 
-/// Most rows of one page, and most ids of one verb.
-pub const MOST: usize = 1_000;
 /// As a settle gives back.
 const PROMOTE_PER_KEY: i64 = 128;
+/// Parked rows that a filter's slice looks at.
+const SCAN: usize = 5_000;
 /// Most time for one call.
 const LIMIT: Duration = Duration::from_secs(8);
 
@@ -70,42 +71,6 @@ pub struct Page {
     pub next: Option<i64>,
 }
 
-/// Why a verb left an event alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
-    /// There is no such event.
-    NotFound,
-    /// It is not parked.
-    NotParked,
-    /// Somebody else is busy with its row.
-    Busy,
-}
-
-/// What a verb did.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Answer {
-    /// Those of the ids that were parked.
-    pub matched: usize,
-    /// Those it was done to.
-    pub acted: Vec<Uuid>,
-    /// The others, and why.
-    pub skipped: Vec<(Uuid, Why)>,
-}
-
-/// Why nothing was done.
-#[derive(Debug, thiserror::Error)]
-pub enum Refused {
-    /// More than [`MOST`] ids.
-    #[error("{0} ids; at most 1,000 in one call")]
-    TooMany(usize),
-    /// The drain was busy for as long as we wait. Nothing was done; try again.
-    #[error("the drain is busy; nothing was done")]
-    Busy,
-    /// The database failed.
-    #[error(transparent)]
-    Database(#[from] db::Error),
-}
-
 #[derive(Debug, Clone, Copy)]
 enum Verb {
     Unpark,
@@ -144,6 +109,33 @@ impl Desk {
         Ok(Page { events, next })
     }
 
+    /// The next slice of what a filter means, and where the one after it begins; it looks at 5,000 parked rows at most.
+    ///
+    /// # Errors
+    /// The database's.
+    pub(super) async fn find(
+        &self,
+        filter: &Filter,
+        after: Option<i64>,
+    ) -> Result<(Vec<Uuid>, Option<i64>), db::Error> {
+        let found = db::within(LIMIT, async {
+            let mut read = self.pool.read().await?;
+            let found = sql::find(read.conn(), filter, after, SCAN).await;
+            read.finish(found).await
+        })
+        .await?;
+        let (mut ids, mut next) = (Vec::new(), None);
+        let all = found.len() < SCAN;
+        for row in found {
+            if ids.len() == MOST {
+                return Ok((ids, next));
+            }
+            next = Some(row.seq);
+            ids.extend(row.wanted.then_some(row.id));
+        }
+        Ok((ids, next.filter(|_| !all)))
+    }
+
     /// Sends parked events off again: pending as if just staged, their place in the order and their attempts kept.
     ///
     /// # Errors
@@ -163,15 +155,9 @@ impl Desk {
     }
 
     async fn act(&self, verb: Verb, ids: &[Uuid]) -> Result<Answer, Refused> {
-        let mut wanted = ids.to_vec();
-        wanted.sort_unstable();
-        wanted.dedup();
-        if wanted.len() > MOST {
-            return Err(Refused::TooMany(wanted.len()));
-        }
         let done = db::within(LIMIT, async {
             let mut tx = self.pool.begin(Begin::Durable).await?;
-            let work = self.work(&mut tx, verb, &wanted).await;
+            let work = self.work(&mut tx, verb, ids).await;
             tx.finish(work).await
         });
         done.await?.ok_or(Refused::Busy)
@@ -195,17 +181,14 @@ impl Desk {
         let left: Vec<Uuid> = ids.iter().copied().filter(|id| !answer.acted.contains(id)).collect();
         if !left.is_empty() {
             let there = sql::left(tx.conn(), &left).await?;
-            answer.skipped = left
-                .into_iter()
-                .map(|id| match there.iter().find(|row| row.id == id) {
-                    None => (id, Why::NotFound),
-                    Some(row) if row.parked => (id, Why::Busy),
-                    Some(_) => (id, Why::NotParked),
-                })
-                .collect();
+            let why = |id: Uuid| match there.iter().find(|row| row.id == id) {
+                None => WhyNot::NotFound,
+                Some(row) if row.parked => WhyNot::Busy,
+                Some(_) => WhyNot::NotParked,
+            };
+            answer.skipped =
+                left.into_iter().map(|id| Skipped { id, why: why(id), behind: None }).collect();
         }
-        let busy = answer.skipped.iter().filter(|(_, why)| *why == Why::Busy).count();
-        answer.matched = answer.acted.len() + busy;
         Ok(Some(answer))
     }
 }

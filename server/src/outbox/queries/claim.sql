@@ -7,13 +7,15 @@
 -- over two lists of a thousand takes longer than everything else.
 -- $1: ids locked by see.sql in this transaction. $2: committed tickets. $3: who claims. $4: whether an unroutable row holds
 -- its key back. $5: committed tickets of earlier rows; such a row still names its ticket only if somebody else has it locked,
--- and holds its key back all the same. $6: whether a parked row holds its key back.
+-- and holds its key back all the same. $6: whether a parked row holds its key back. Nothing while the drain is paused: a pause is
+-- written under the lock that this statement runs under.
 WITH candidate AS MATERIALIZED (
     SELECT o.id, o.seq, o.ordering_key AS key
     FROM unnest($1::uuid[]) AS wanted (id) JOIN holdfast.event_outbox AS o ON o.id = wanted.id
     WHERE (o.ticket IS NULL OR o.ticket = ANY ($2::bigint[]))
       AND num_nonnulls(o.hold_operation_id, o.parked_at, o.published_at, o.claimed_at) = 0
       AND (o.admitted_at IS NULL OR o.next_attempt_at <= now())
+      AND NOT EXISTS (SELECT FROM holdfast.drain_pause)
 ), open AS MATERIALIZED (
     SELECT entry.id, entry.key FROM holdfast.outbox_claim AS c CROSS JOIN LATERAL unnest(c.ids, c.keys) AS entry (id, key)
     WHERE (entry.key IN (SELECT key FROM candidate WHERE key <> '')) IS TRUE

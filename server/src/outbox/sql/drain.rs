@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::db;
+use crate::outbox::pause::{self, Pause};
 
 /// Which waiting rows hold the later ones of their key back.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +30,15 @@ pub(in crate::outbox) struct Waiting {
     pub tickets: Vec<i64>,
     /// Whether a pass would find something.
     pub work: bool,
+    #[sqlx(flatten)]
+    pause: pause::Columns,
+}
+
+impl Waiting {
+    /// The pause of the drain, if there is one.
+    pub(in crate::outbox) fn pause(&self) -> Option<Pause> {
+        self.pause.clone().pause()
+    }
 }
 
 /// A standby answers like a primary without work, for ever; so it is no answer.
