@@ -11,7 +11,7 @@ use std::{
 use tokio::process::Command;
 
 use crate::{
-    operator::{Operator, Said, run},
+    terminal::{Terminal, Said, run},
     server::binary,
 };
 
@@ -22,16 +22,16 @@ pub struct Runbook {
     /// Named blocks.
     blocks: BTreeMap<String, String>,
     ran: BTreeSet<String>,
-    operator: Operator,
+    terminal: Terminal,
     variables: BTreeMap<String, String>,
 }
 
 impl Runbook {
-    /// Reads a runbook, for this operator.
+    /// Reads a runbook, for this terminal.
     ///
     /// # Panics
     /// When there is none of this name, or a block of it has no name or another one's.
-    pub fn of(name: &str, operator: Operator) -> Self {
+    pub fn of(name: &str, terminal: Terminal) -> Self {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/runbooks").join(name);
         let text = fs::read_to_string(&path).expect("the runbook");
         let mut blocks = BTreeMap::new();
@@ -43,12 +43,17 @@ impl Runbook {
             let twice = blocks.insert(name.to_owned(), block.join("\n"));
             assert_eq!(twice, None, "{path:?}: {name}");
         }
-        Self { name: name.to_owned(), blocks, ran: BTreeSet::new(), operator, variables: BTreeMap::new() }
+        Self { name: name.to_owned(), blocks, ran: BTreeSet::new(), terminal, variables: BTreeMap::new() }
     }
 
     /// Sets a variable, as the reader does.
     pub fn set(&mut self, name: &str, value: impl Into<String>) {
         self.variables.insert(name.to_owned(), value.into());
+    }
+
+    /// Goes on with another server.
+    pub fn at(&mut self, terminal: Terminal) {
+        self.terminal = terminal;
     }
 
     /// Runs a block.
@@ -66,8 +71,11 @@ impl Runbook {
             }
         }
         let programs = binary().parent().expect("a folder").display().to_string();
-        command.env("PATH", format!("{programs}:{}", env::var("PATH").expect("PATH")));
-        command.envs(self.operator.variables()).envs(&self.variables);
+        let path = env::var("PATH").expect("PATH");
+        // The programs of the PostgreSQL that is tested on, where it is not the machine's.
+        let servers = env::var("HOLDFAST_PG_BIN").map(|folder| format!("{folder}:")).unwrap_or_default();
+        command.env("PATH", format!("{programs}:{servers}{path}"));
+        command.envs(self.terminal.variables()).envs(&self.variables);
         run(&mut command).await
     }
 

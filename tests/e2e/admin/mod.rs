@@ -1,4 +1,4 @@
-//! `holdfast admin`, as an operator types it.
+//! `holdfast admin`, as an terminal types it.
 
 mod answers;
 mod reading;

@@ -1,4 +1,4 @@
-//! An operator at a terminal: `holdfast admin …`, the real binary, with a token in the environment as runbooks have it.
+//! A terminal: `holdfast admin …`, the real binary, with a token in the environment as runbooks have it.
 
 use std::{net::SocketAddr, process::Stdio};
 
@@ -30,13 +30,13 @@ impl Said {
 
 /// Somebody with a token.
 #[derive(Debug, Clone)]
-pub struct Operator {
+pub struct Terminal {
     /// HOST:PORT, or with a scheme.
     pub address: String,
     token: Option<String>,
 }
 
-impl Operator {
+impl Terminal {
     /// With every scope of the scenes' service.
     pub fn at(address: SocketAddr) -> Self {
         Self::with_token(address, &auth::token_of("olga", &auth::all_of(SERVICE)))
@@ -83,7 +83,7 @@ impl Operator {
     /// The same, which must exit with 0; what it printed.
     ///
     /// # Panics
-    /// As [`Operator::admin`], and when it does not.
+    /// As [`Terminal::admin`], and when it does not.
     pub async fn does(&self, arguments: &[&str]) -> String {
         let said = self.admin(arguments).await;
         assert_eq!(said.code, 0, "{arguments:?}: {said:?}");
@@ -93,7 +93,7 @@ impl Operator {
     /// The documents of the same with `--json`.
     ///
     /// # Panics
-    /// As [`Operator::does`].
+    /// As [`Terminal::does`].
     pub async fn json(&self, arguments: &[&str]) -> Vec<Value> {
         let said = self.admin(&[arguments, &["--json"]].concat()).await;
         assert_eq!(said.code, 0, "{arguments:?}: {said:?}");
@@ -104,7 +104,7 @@ impl Operator {
 /// Runs a command to its end.
 ///
 /// # Panics
-/// As [`Operator::admin`].
+/// As [`Terminal::admin`].
 pub async fn run(command: &mut Command) -> Said {
     let output =
         tokio::time::timeout(wait::LONG, command.output()).await.expect("an end").expect("a command");
