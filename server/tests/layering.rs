@@ -113,6 +113,7 @@ fn a_table_is_named_only_by_its_owners_queries() {
         ("holdfast.outbox_tally", "outbox"),
         ("holdfast.hold_outcome", "outbox"),
         ("holdfast.hold_watch", "outbox"),
+        ("holdfast.drain_pause", "outbox"),
         ("holdfast.admin_audit", "audit"),
     ];
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");

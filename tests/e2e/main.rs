@@ -11,6 +11,7 @@ mod holds;
 mod isolation;
 mod kill;
 mod model;
+mod operator;
 mod runbooks;
 mod staging;
 mod telemetry;

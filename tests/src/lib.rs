@@ -26,6 +26,7 @@ pub mod health;
 pub mod holds;
 pub mod http;
 pub mod logs;
+pub mod operator;
 pub mod pgbouncer;
 pub mod process;
 mod reaper;

@@ -11,8 +11,8 @@ use std::{
 use tokio::process::Command;
 
 use crate::{
-    terminal::{Terminal, Said, run},
     server::binary,
+    terminal::{Said, Terminal, run},
 };
 
 /// A runbook and its reader.
@@ -39,7 +39,9 @@ impl Runbook {
         while let Some(line) = lines.next() {
             let Some(info) = line.strip_prefix("```") else { continue };
             let block: Vec<_> = lines.by_ref().take_while(|line| *line != "```").collect();
-            let name = info.strip_prefix("sh ").unwrap_or_else(|| panic!("{path:?}: a block without a name: {line}"));
+            let name = info
+                .strip_prefix("sh ")
+                .unwrap_or_else(|| panic!("{path:?}: a block without a name: {line}"));
             let twice = blocks.insert(name.to_owned(), block.join("\n"));
             assert_eq!(twice, None, "{path:?}: {name}");
         }

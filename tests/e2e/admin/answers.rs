@@ -2,8 +2,8 @@
 
 use holdfast_tests::{
     auth, folder,
-    terminal::{Terminal, run},
     scene::Scene,
+    terminal::{Terminal, run},
     tls::Authority,
 };
 use tokio::net::TcpListener;

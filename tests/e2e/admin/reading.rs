@@ -6,8 +6,8 @@ use holdfast_tests::{
     client::event,
     health::Health,
     holds::{commit, pair},
-    terminal::Terminal,
     scene::Scene,
+    terminal::Terminal,
 };
 
 use crate::holds::put_held;

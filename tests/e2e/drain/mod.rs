@@ -43,7 +43,7 @@ use uuid::Uuid;
 pub(crate) const NOBODY: &str = "nobody.listens";
 
 /// The drain's advisory lock: class and key in the two-int form.
-const DRAIN_LOCK: &str = "SELECT pg_advisory_xact_lock(1213156420, 1)";
+pub(crate) const DRAIN_LOCK: &str = "SELECT pg_advisory_xact_lock(1213156420, 1)";
 
 /// A row's bookkeeping.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
@@ -61,12 +61,12 @@ pub(crate) struct Row {
 
 impl Row {
     /// Out of the claim's path behind an earlier row of its key.
-    fn set_aside(&self) -> bool {
+    pub(crate) fn set_aside(&self) -> bool {
         self.admitted && !self.claimed && !self.backing_off && !self.published
     }
 }
 
-async fn row(database: &Database, id: &str) -> Row {
+pub(crate) async fn row(database: &Database, id: &str) -> Row {
     let mut connection = database.connect().await;
     let row = sqlx::query_as(
         "SELECT ticket IS NULL AS resolved, published_at IS NOT NULL AS published, claimed_at IS NOT NULL AS claimed,
@@ -92,7 +92,12 @@ pub(crate) async fn row_is(database: &Database, id: &str, what: &str, wanted: im
 }
 
 /// One event by hand-written SQL, as a service without the client library would write it; `more` are further columns.
-async fn put(database: &Database, event_type: &str, key: Option<&str>, more: &[(&str, &str)]) -> String {
+pub(crate) async fn put(
+    database: &Database,
+    event_type: &str,
+    key: Option<&str>,
+    more: &[(&str, &str)],
+) -> String {
     let id = Uuid::now_v7().to_string();
     let key = key.map_or_else(|| "NULL".to_owned(), |key| format!("'{key}'"));
     let names: String = more.iter().map(|(name, _)| format!(", {name}")).collect();
@@ -107,7 +112,7 @@ async fn put(database: &Database, event_type: &str, key: Option<&str>, more: &[(
 }
 
 /// Holds the drain's lock until the connection is closed or rolls back.
-async fn hold_drain_lock(database: &Database) -> PgConnection {
+pub(crate) async fn hold_drain_lock(database: &Database) -> PgConnection {
     let mut holder = database.connect().await;
     holder.execute("BEGIN").await.unwrap();
     holder.execute(DRAIN_LOCK).await.unwrap();
@@ -115,7 +120,7 @@ async fn hold_drain_lock(database: &Database) -> PgConnection {
 }
 
 /// How often something was counted as a missed promotion; zero unless there is a bug.
-const MISSED: &str = "holdfast_missed_promotions_total";
+pub(crate) const MISSED: &str = "holdfast_missed_promotions_total";
 
 pub(crate) async fn amqp(vhost: &Vhost) -> (Connection, lapin::Channel) {
     let connection = Connection::connect(&vhost.url(), ConnectionProperties::default()).await.unwrap();
@@ -144,7 +149,7 @@ pub(crate) async fn unbind(stage: &Stage) {
 }
 
 /// Binds the consumer's queue.
-async fn bind(stage: &Stage, pattern: &str) {
+pub(crate) async fn bind(stage: &Stage, pattern: &str) {
     let queue = queue(&stage.vhost).await;
     let (connection, channel) = amqp(&stage.vhost).await;
     let options = QueueBindOptions::default();

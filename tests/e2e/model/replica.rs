@@ -18,7 +18,7 @@ use holdfast_server::{
     outbox::{
         OutboxRows, drain,
         holds::{self, Pair},
-        parked, stage,
+        parked, pause, stage,
     },
     tickets,
 };
@@ -59,7 +59,8 @@ impl Replica {
         runtime.spawn(worker.run(stop.clone()));
         let resolved = Arc::new(Notify::new());
         let options = tickets::Options { interval: Duration::from_millis(50), ..tickets::Options::default() };
-        let (rows, looks) = OutboxRows::new(LEASE);
+        let paused = pause::Seen::new(metrics.drain.clone());
+        let (rows, looks) = OutboxRows::new(LEASE, paused.clone());
         let (resolver, asked) = tickets::Resolver::new(
             pool.clone(),
             vec![Arc::new(rows)],
@@ -80,6 +81,7 @@ impl Replica {
             asked,
             resolved,
             looks,
+            paused,
         );
         runtime.spawn(drainer.run(stop));
         drop(_entered);

@@ -1,6 +1,6 @@
 //! open-transactions.md.
 
-use holdfast_tests::{client::event, scene::Scene, wait::{self, LONG}};
+use holdfast_tests::{client::event, scene::Scene};
 
 use super::open;
 use crate::staging::gone;
@@ -24,7 +24,11 @@ async fn whoever_has_a_transaction_open_is_found_and_ended() {
     caller.sql(&format!("PREPARE TRANSACTION '{gid}'")).await;
 
     let listed = runbook.does("list").await;
-    assert_eq!((column(&listed, "HOLDER"), column(&listed, "PREPARED AS")), ("prepared".into(), gid.clone()), "{listed}");
+    assert_eq!(
+        (column(&listed, "HOLDER"), column(&listed, "PREPARED AS")),
+        ("prepared".into(), gid.clone()),
+        "{listed}"
+    );
     runbook.set("GID", gid);
     runbook.does("prepared").await;
     gone(&scene.client, &prepared.id).await;
@@ -37,10 +41,7 @@ async fn whoever_has_a_transaction_open_is_found_and_ended() {
     assert_eq!(runbook.does("blockers").await, "");
     assert_eq!(runbook.does("terminate").await, "t\n");
     gone(&scene.client, &forgotten.id).await;
-    wait::until_equal("lines of the list", LONG, 1, || async {
-        runbook.does("list").await.lines().count()
-    })
-    .await;
+    assert_eq!(runbook.does("list").await.lines().count(), 1);
     runbook.is_done();
     scene.end(2).await;
 }

@@ -16,11 +16,14 @@ use holdfast_tests::{
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use uuid::Uuid;
 
-const LISTS: [(&str, &[(&str, &str)]); 6] = [
+const LISTS: [(&str, &[(&str, &str)]); 9] = [
     ("check", check::QUERIES),
     ("outbox", outbox::QUERIES),
     ("outbox/holds", outbox::holds::QUERIES),
     ("outbox/parked", outbox::parked::QUERIES),
+    ("outbox/pause", outbox::pause::QUERIES),
+    ("outbox/pending", outbox::pending::QUERIES),
+    ("outbox/unresolved", outbox::unresolved::QUERIES),
     ("tickets", tickets::QUERIES),
     ("lookup", lookup::QUERIES),
 ];
