@@ -77,7 +77,7 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let Arguments { server, identity, json, limit, timeout, what } = arguments;
     let transport = server.known_as(&identity, timeout)?.transport();
     let session = Session { transport, timeout, json, limit };
-    Ok(what.run(&session).await.unwrap_or_else(Trouble::told))
+    Ok(what.run(&session).await.unwrap_or_else(|trouble: Trouble| trouble.told(timeout)))
 }
 
 impl What {

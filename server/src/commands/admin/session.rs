@@ -26,8 +26,8 @@ const PAGE: u64 = 500;
 pub(super) enum Trouble {
     /// What the server answered, or what became of the way to it.
     Status(Status),
-    /// No answer within this time.
-    Late(Duration),
+    /// No answer in time.
+    Late,
     /// Something on this side.
     Here(anyhow::Error),
 }
@@ -77,7 +77,7 @@ impl Session {
         request.set_timeout(self.timeout);
         match tokio::time::timeout(self.timeout, send(request)).await {
             Ok(answer) => Ok(answer?.into_inner()),
-            Err(_) => Err(Trouble::Late(self.timeout)),
+            Err(_) => Err(Trouble::Late),
         }
     }
 
@@ -139,16 +139,13 @@ impl Session {
 
 impl Trouble {
     /// Says it on stderr, and what the exit code says.
-    pub(super) fn told(self) -> ExitCode {
+    pub(super) fn told(self, timeout: Duration) -> ExitCode {
         let status = match self {
             Self::Here(error) => {
                 eprintln!("holdfast: {error:#}");
                 return ExitCode::from(FAILED);
             }
-            Self::Late(timeout) => {
-                eprintln!("holdfast: no answer within {timeout:?}; what was asked may have been done");
-                return ExitCode::from(FAILED);
-            }
+            Self::Late => return late(timeout),
             Self::Status(status) => status,
         };
         if let Some(cause) = no_connection(&status) {
@@ -159,6 +156,7 @@ impl Trouble {
             status.metadata().get("x-request-id").and_then(|id| id.to_str().ok()).map(output::harmless);
         let error = Error::from(status);
         let code = match error.code() {
+            Code::DeadlineExceeded => return late(timeout),
             Code::InvalidArgument | Code::NotFound | Code::OutOfRange | Code::Unimplemented => WRONG_QUESTION,
             Code::Unauthenticated | Code::PermissionDenied => NOT_ALLOWED,
             _ => FAILED,
@@ -179,4 +177,9 @@ impl Trouble {
         }
         ExitCode::from(code)
     }
+}
+
+fn late(timeout: Duration) -> ExitCode {
+    eprintln!("holdfast: no answer within {timeout:?}; what was asked may have been done");
+    ExitCode::from(FAILED)
 }
