@@ -18,7 +18,7 @@ use holdfast_server::{
     outbox::{
         OutboxRows, drain,
         holds::{self, Pair},
-        parked, stage,
+        parked, pause, stage,
     },
     tickets,
 };
