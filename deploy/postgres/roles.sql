@@ -75,6 +75,9 @@ ALTER DEFAULT PRIVILEGES FOR ROLE :"migrator" IN SCHEMA holdfast
 ALTER DEFAULT PRIVILEGES FOR ROLE :"migrator" IN SCHEMA holdfast GRANT USAGE ON SEQUENCES TO :"server_role";
 ALTER DEFAULT PRIVILEGES FOR ROLE :"migrator" IN SCHEMA holdfast GRANT EXECUTE ON ROUTINES TO :"server_role";
 
+-- Optional: what PostgreSQL tells of other roles' backends (address, state, since when) is shown by ListUnresolved only to a
+-- member of pg_read_all_stats. It sees the whole cluster's, with the texts of queries, so it is not granted here.
+
 -- A caller takes tickets, and touches no table: stage_ticket() runs as its owner.
 GRANT USAGE ON SCHEMA holdfast TO :"caller_role";
 GRANT EXECUTE ON FUNCTION holdfast.stage_ticket() TO :"caller_role";

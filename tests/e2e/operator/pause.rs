@@ -106,7 +106,7 @@ async fn control_tells_who_paused_and_when_and_a_restart_does_not_end_it() {
     let request = GetServiceRequest { service: SERVICE.to_owned() };
     let told = control.get_service(request).await.unwrap().into_inner();
     assert_eq!(told.drain_pause, paused);
-    assert!(told.health.unwrap().serving);
+    Health::of(scene.server.address()).serves("service/orders").await;
     let listed = control.list_services(ListServicesRequest {}).await.unwrap().into_inner();
     assert!(listed.services[0].drain_paused);
     Operator::of(&scene).resume().await.unwrap();

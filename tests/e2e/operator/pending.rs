@@ -25,6 +25,7 @@ async fn every_row_that_is_not_out_says_why() {
     scene.client.stage(ticket, std::slice::from_ref(&undecided)).await;
     let held = event("order.held");
     holds::commit(&scene, &pair("op", 7), std::slice::from_ref(&held)).await;
+    row_is(&scene.database, &held.id, "resolved", |row| row.resolved).await;
     let database = &scene.database;
     let parked = put(database, "order.parked", Some("p"), &PARKED).await;
     let off = put(database, "order.off", Some("b"), &BACKING_OFF).await;

@@ -1,27 +1,37 @@
 //! A page costs a page, and the verbs reach their rows by their indexes, whatever the planner knew when it planned them.
 
-use holdfast_server::{outbox, tickets};
-use holdfast_tests::{database::Database, logs::Logs};
-use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _};
+use holdfast_server::{
+    db::{self, Begin, Pool},
+    outbox, tickets,
+};
+use holdfast_tests::{database::Database, logs::Logs, wait::LONG};
+use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 
 use super::{BACKING_OFF, PARKED, put_many};
 
+/// As the server connects: it tells the planner some things.
+fn pool(database: &Database) -> Pool {
+    let options = db::Options {
+        url: database.url(),
+        max_connections: 1,
+        prepared_statements: true,
+        acquire_timeout: LONG,
+    };
+    Pool::new(&options).unwrap()
+}
+
 /// Runs a statement in a transaction that is rolled back; its plan as text.
-async fn explain(
-    connection: &mut PgConnection,
-    queries: &[(&str, &str)],
-    name: &str,
-    arguments: &str,
-) -> String {
+async fn explain(pool: &Pool, queries: &[(&str, &str)], name: &str, arguments: &str) -> String {
     let sql = queries.iter().find(|(file, _)| *file == name).unwrap().1;
-    let mut tx = connection.begin().await.unwrap();
-    tx.execute(AssertSqlSafe(format!("PREPARE s AS {sql}"))).await.unwrap();
-    tx.execute("SET LOCAL plan_cache_mode = force_generic_plan").await.unwrap();
+    let mut tx = pool.begin(Begin::Durable).await.unwrap();
+    tx.conn().execute(AssertSqlSafe(format!("PREPARE s AS {sql}"))).await.unwrap();
+    // As the sixth and later executions are planned: once for all arguments.
+    tx.conn().execute("SET LOCAL plan_cache_mode = force_generic_plan").await.unwrap();
     let explain = format!("EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, SUMMARY OFF) EXECUTE s{arguments}");
-    let rows = sqlx::raw_sql(AssertSqlSafe(explain)).fetch_all(&mut *tx).await.unwrap();
+    let rows = tx.conn().fetch_all(sqlx::raw_sql(AssertSqlSafe(explain))).await.unwrap();
     let plan: Vec<String> = rows.iter().map(|row| row.try_get_unchecked(0).unwrap()).collect();
-    tx.rollback().await.unwrap();
-    connection.execute("DEALLOCATE s").await.unwrap();
+    tx.conn().execute("DEALLOCATE s").await.unwrap();
+    tx.rollback().await;
     plan.join("\n")
 }
 
@@ -47,15 +57,11 @@ async fn a_page_of_what_is_not_out_costs_the_same_among_10000_and_among_40000_ro
         put_many(&database, "order.many", rows / 2, &BACKING_OFF).await;
         put_many(&database, "order.many", rows / 2, &[]).await;
         database.run("VACUUM ANALYZE holdfast.event_outbox").await;
-        let mut connection = database.connect().await;
-        let plan = explain(&mut connection, outbox::pending::QUERIES, "page", PAGE).await;
-        assert!(
-            plan.contains("event_outbox_unpublished") && !plan.contains("Seq Scan on event_outbox"),
-            "{plan}"
-        );
+        let pool = pool(&database);
+        let plan = explain(&pool, outbox::pending::QUERIES, "page", PAGE).await;
+        assert!(plan.contains("event_outbox_unpublished") && !plan.contains("Seq Scan on event_outbox"), "{plan}");
         pages.push(buffers(&plan));
-        filtered.push(buffers(&explain(&mut connection, outbox::pending::QUERIES, "page", FILTERED).await));
-        connection.close().await.unwrap();
+        filtered.push(buffers(&explain(&pool, outbox::pending::QUERIES, "page", FILTERED).await));
     }
     assert!(pages[1] < pages[0] * 3 / 2, "buffers touched: {pages:?}");
     assert!(filtered[1] < filtered[0] * 3 / 2, "buffers touched with a filter: {filtered:?}");
@@ -65,7 +71,7 @@ async fn a_page_of_what_is_not_out_costs_the_same_among_10000_and_among_40000_ro
 async fn no_verb_reads_the_outbox_whole_even_if_it_was_planned_while_that_was_empty() {
     Logs::capture();
     let database = Database::service().await;
-    let mut connection = database.connect().await;
+    let pool = pool(&database);
     let ids = "ARRAY[gen_random_uuid(), gen_random_uuid()]";
     for filled in [false, true] {
         if filled {
@@ -82,12 +88,11 @@ async fn no_verb_reads_the_outbox_whole_even_if_it_was_planned_while_that_was_em
             (outbox::parked::QUERIES, "discard", format!("({ids}, 1)"), "event_outbox_pkey"),
             (outbox::unresolved::QUERIES, "page", "(NULL, 101)".to_owned(), "event_outbox_unresolved"),
         ] {
-            let plan = explain(&mut connection, queries, name, &arguments).await;
+            let plan = explain(&pool, queries, name, &arguments).await;
             assert!(!plan.contains("Seq Scan on event_outbox"), "{name}: {plan}");
             assert!(plan.contains(index), "{name} without {index}: {plan}");
         }
-        let plan = explain(&mut connection, tickets::QUERIES, "holders", "(ARRAY[1, -7]::bigint[])").await;
+        let plan = explain(&pool, tickets::QUERIES, "holders", "(ARRAY[1, -7]::bigint[])").await;
         assert!(plan.contains("pg_lock_status"), "{plan}");
     }
-    connection.close().await.unwrap();
 }

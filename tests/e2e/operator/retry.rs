@@ -67,6 +67,7 @@ async fn what_waits_for_anything_else_is_left_alone_and_says_for_what() {
     scene.client.stage(ticket, std::slice::from_ref(&undecided)).await;
     let held = event("order.held");
     holds::commit(&scene, &pair("op", 7), std::slice::from_ref(&held)).await;
+    row_is(&scene.database, &held.id, "resolved", |row| row.resolved).await;
     let parked = put(&scene.database, "order.parked", None, &PARKED).await;
     let sent = scene.commit(&event("order.sent")).await;
     scene.client.wait_for_state(&sent, EventState::Published).await;

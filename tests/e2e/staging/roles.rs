@@ -3,15 +3,18 @@
 
 use std::path::Path;
 
-use holdfast_proto::v1::EventState;
+use holdfast_proto::v1::{EventState, ListUnresolvedRequest, PendingFilter, TicketHolder};
 use holdfast_tests::{
     caller::Caller,
     client::{event, keyed},
     database::{Database, connect},
     holds::{Holds, pair, try_stage},
+    operator::{Operator, of_type},
     scene::{SERVICE, Scene},
 };
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
+
+use crate::drain::put;
 
 /// Runs the script; groups and logins of the test's own, because roles are the whole cluster's.
 async fn grant(database: &Database) {
@@ -180,4 +183,43 @@ async fn a_server_changes_rows_and_neither_tables_nor_ledgers_nor_what_is_append
         .await
         .unwrap();
     server.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn with_the_granted_role_alone_an_operator_sees_acts_and_pauses() {
+    let mut stage = Scene::builder().stage().await;
+    for database in [&stage.database, &stage.control] {
+        grant(database).await;
+    }
+    let (service, control) = (url_of(&stage.database, "server"), url_of(&stage.control, "server"));
+    stage.config.service(SERVICE, &service).text("control", "database_url", &control);
+    let scene = stage.start().await;
+    let operator = Operator::of(&scene);
+    let mut caller = Caller::connect(&url_of(&scene.database, "caller")).await;
+    let ticket = caller.begin_with_ticket().await;
+    scene.client.stage(ticket, &[event("order.open")]).await;
+    for n in 0..2 {
+        let parked = [("parked_at", "now()"), ("parked_reason", "'crashed'"), ("admitted_at", "now()")];
+        put(&scene.database, &format!("order.parked{n}"), None, &parked).await;
+    }
+    let off = [("admitted_at", "now()"), ("next_attempt_at", "now() + interval '1 hour'")];
+    let off = put(&scene.database, "order.off", None, &off).await;
+
+    assert_eq!(operator.pending(PendingFilter::default(), 0).await.len(), 4);
+    let request = ListUnresolvedRequest { service: SERVICE.to_owned(), ..Default::default() };
+    let open = operator.raw.clone().list_unresolved(request).await.unwrap().into_inner().tickets;
+    assert_eq!((open[0].ticket, open[0].holder()), (ticket, TicketHolder::Backend));
+    assert!(open[0].pid > 0 && open[0].login.ends_with("_caller_login"), "{open:?}");
+    assert_eq!(
+        (open[0].state.as_str(), open[0].transaction_started_at, open[0].client_address.as_str()),
+        ("", None, ""),
+        "another role's: no more is told to a role without pg_read_all_stats"
+    );
+    assert_eq!(operator.unpark_all(of_type("order.parked0"), "").await.unwrap().acted, 1);
+    assert_eq!(operator.discard_all(of_type("order.parked1"), "gone").await.unwrap().acted, 1);
+    assert_eq!(operator.retry(&[&off]).await.unwrap().acted, 1);
+    assert!(!operator.pause("a look").await.unwrap().paused_before);
+    assert!(operator.resume().await.unwrap().is_some());
+    caller.sql("COMMIT").await;
+    assert_eq!(scene.end(4).await.published, 3);
 }

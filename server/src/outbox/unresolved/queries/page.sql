@@ -15,7 +15,7 @@ WITH RECURSIVE walk AS (
 SELECT page.ticket, theirs.events,
        CASE WHEN theirs.oldest BETWEEN 'epoch' AND '9999-12-31' THEN theirs.oldest END AS oldest
 FROM page CROSS JOIN LATERAL (
-    SELECT count(*) AS events, min(some.created_at) AS oldest
-    FROM (SELECT o.created_at FROM holdfast.event_outbox AS o WHERE o.ticket = page.ticket LIMIT 1000) AS some
+    SELECT count(*) AS events, min(few.created_at) AS oldest
+    FROM (SELECT o.created_at FROM holdfast.event_outbox AS o WHERE o.ticket = page.ticket LIMIT 1000) AS few
 ) AS theirs
 ORDER BY page.ticket
