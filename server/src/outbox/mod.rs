@@ -27,6 +27,7 @@ pub mod depth;
 pub mod drain;
 pub mod holds;
 pub mod parked;
+pub mod prune;
 mod resolvable;
 mod sql;
 pub mod stage;

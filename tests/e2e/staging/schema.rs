@@ -6,7 +6,7 @@ use holdfast_server::{
     audit, check,
     db::migrate,
     dev::{Postgres, postgres},
-    lookup, outbox, tickets,
+    lookup, outbox, retention, tickets,
 };
 use holdfast_tests::{
     database::{Database, Kind},
@@ -16,11 +16,12 @@ use holdfast_tests::{
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use uuid::Uuid;
 
-const LISTS: [(&str, &[(&str, &str)]); 6] = [
+const LISTS: [(&str, &[(&str, &str)]); 7] = [
     ("check", check::QUERIES),
     ("outbox", outbox::QUERIES),
     ("outbox/holds", outbox::holds::QUERIES),
     ("outbox/parked", outbox::parked::QUERIES),
+    ("retention", retention::QUERIES),
     ("tickets", tickets::QUERIES),
     ("lookup", lookup::QUERIES),
 ];
