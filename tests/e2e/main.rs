@@ -10,6 +10,7 @@ mod holds;
 mod isolation;
 mod kill;
 mod model;
+mod retention;
 mod staging;
 mod telemetry;
 mod tickets;

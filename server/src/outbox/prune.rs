@@ -1,7 +1,7 @@
 //! What the outbox lets retention take away: published events, and the tombstones of holds.
 //!
 //! Guarantees: nothing goes that is not published and at rest (unresolved, held, parked, in flight and pending rows are kept for
-//! ever); each row that goes is counted in its own transaction. Does not: decide when, or how much ([`crate::retention`] does).
+//! ever); each row that goes is counted in its own transaction. Does not: decide when, or how much (retention does).
 //! Design, sections 2 and 10.
 
 use std::time::Duration;
