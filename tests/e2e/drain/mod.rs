@@ -107,7 +107,7 @@ async fn put(database: &Database, event_type: &str, key: Option<&str>, more: &[(
 }
 
 /// Holds the drain's lock until the connection is closed or rolls back.
-async fn hold_drain_lock(database: &Database) -> PgConnection {
+pub(crate) async fn hold_drain_lock(database: &Database) -> PgConnection {
     let mut holder = database.connect().await;
     holder.execute("BEGIN").await.unwrap();
     holder.execute(DRAIN_LOCK).await.unwrap();

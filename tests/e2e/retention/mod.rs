@@ -17,7 +17,6 @@ use holdfast_server::{
 };
 use holdfast_tests::{database::Database, scene::SERVICE, wait::LONG};
 
-const DAY: Duration = Duration::from_secs(24 * 3_600);
 const HOUR: Duration = Duration::from_secs(3_600);
 const KEPT: Windows = Windows { outbox: Duration::from_secs(30 * 24 * 3_600) };
 const MOST: u64 = 5_000_000;

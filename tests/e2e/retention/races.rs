@@ -12,6 +12,7 @@ use sqlx::{Connection as _, Executor as _, PgConnection};
 use uuid::Uuid;
 
 use super::{KEPT, MOST, count, put_published, replica, rows};
+use crate::drain::hold_drain_lock;
 
 /// What a replay does to a row (design, section 8).
 const REPLAY: &str = "UPDATE holdfast.event_outbox
@@ -178,19 +179,23 @@ async fn everything_is_delivered_while_a_busy_drain_and_prune_follow_each_other(
 #[tokio::test]
 async fn a_published_front_stays_until_its_followers_were_looked_at() {
     let scene = Scene::builder().set("retention", "interval", "\"50ms\"").start().await;
-    // As a stamp leaves it that did not get the drain's lock, with a follower that was set aside.
+    let drain = hold_drain_lock(&scene.database).await;
+    // As a stamp leaves it that did not get the drain's lock, with a follower that was set aside; and one that may go.
     scene
         .database
         .run(
             "INSERT INTO holdfast.event_outbox (event_type, envelope, ordering_key, created_at, published_at, is_head, admitted_at)
                  VALUES ('order.placed', '{}', 'k', '-infinity', now(), true, NULL),
-                        ('order.paid', '{}', 'k', now(), NULL, false, now())",
+                        ('order.paid', '{}', 'k', now(), NULL, false, now()),
+                        ('order.placed', '{}', 'l', '-infinity', now(), false, NULL)",
         )
         .await;
+    wait::until_equal("rows", LONG, 2, || count(&scene.database, "event_outbox")).await;
+    drain.close().await.unwrap();
 
     scene.consumer.wait_for(1, LONG).await;
 
     wait::until_equal("rows", LONG, 1, || count(&scene.database, "event_outbox")).await;
     assert_eq!(scene.server.metric("holdfast_missed_promotions_total", ""), 0.0);
-    assert_eq!(scene.end(2).await.gone["pruned"], 1);
+    assert_eq!(scene.end(3).await.gone["pruned"], 2);
 }
