@@ -40,8 +40,8 @@ fn replica(database: &Database, windows: Windows, most: u64) -> (Retention, Metr
 
 /// What a look of it did that ran a cycle.
 fn done(report: &Report) -> Done {
-    let Report::Done(done) = report else { panic!("a cycle to be done: {report:?}") };
-    done.clone()
+    let done = if let Report::Done(done) = report { Ok(done) } else { Err(report) };
+    done.unwrap().clone()
 }
 
 /// The same: rows of `event_outbox` and of `hold_outcome`.
