@@ -22,3 +22,6 @@ CREATE TABLE holdfast.retention_cycle (
     CONSTRAINT retention_cycle_one_check CHECK (one)
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE holdfast.retention_cycle IS 'The cadence of retention: the cycle that runs, or ran last.';
+
+COMMENT ON TABLE holdfast.outbox_tally IS
+    'Rows that left the outbox, by reason, counted in the transaction that removed them: never published, or pruned after it.';

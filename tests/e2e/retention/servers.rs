@@ -1,6 +1,8 @@
 //! Whole servers: their cadence, what they tell, and a database in trouble.
 
 use holdfast_tests::{
+    client::event,
+    health::Health,
     reconcile::reconcile,
     scene::Scene,
     server::ServerInProcess,
@@ -87,8 +89,9 @@ async fn a_database_that_refuses_is_warned_of_once_and_pruned_when_it_is_well_ag
     })
     .await;
     assert_eq!(scene.logs.with("retention fails").len(), 1);
-    // Nobody else is concerned.
-    let id = scene.commit(&holdfast_tests::client::event("order.placed")).await;
+    // Nobody else is concerned, and health says nothing of it.
+    Health::of(scene.server.address()).serves("service/orders").await;
+    let id = scene.commit(&event("order.placed")).await;
     scene.consumer.wait_for_ids(&[id], LONG).await;
     assert_eq!(reconcile(&scene.database, 6).await.gone.get("pruned"), None);
 
