@@ -45,6 +45,7 @@ use crate::health::Facts;
 use crate::metrics::Metrics;
 use crate::outbox::operator::Operator;
 use crate::outbox::{OutboxRows, announced, depth, drain, holds, pause, stage};
+use crate::retention::{self, Retention};
 use crate::tickets;
 
 /// Twice the limit of a request, so that most of what is too large gets our own answer.
@@ -370,6 +371,12 @@ impl Wiring<'_> {
         };
         let watch = holds::watch::Watch::new(holds.clone(), watch_options);
         tasks.spawn(&tasks.staging, "held watch", watch.run(stop.staging.clone()));
+
+        let kept = &self.config.retention;
+        let windows = retention::Windows { outbox: kept.outbox };
+        let retention_options = retention::Options::new(windows, kept.interval, kept.most);
+        let retention = Retention::new(pool.clone(), retention_options, metrics.clone());
+        tasks.spawn(&tasks.drains, "retention", retention.run(stop.front.clone()));
         Ok(ServiceHandle {
             pool,
             stager,

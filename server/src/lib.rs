@@ -18,4 +18,5 @@ pub mod logging;
 pub mod lookup;
 pub mod metrics;
 pub mod outbox;
+pub mod retention;
 pub mod tickets;

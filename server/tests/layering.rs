@@ -20,6 +20,7 @@ const LEVELS: &[(&str, u32)] = &[
     ("admin_http", 30),
     ("health", 25),
     ("lookup", 25),
+    ("retention", 22),
     ("outbox", 21),
     ("tickets", 20),
     ("audit", 20),
@@ -114,6 +115,7 @@ fn a_table_is_named_only_by_its_owners_queries() {
         ("holdfast.hold_outcome", "outbox"),
         ("holdfast.hold_watch", "outbox"),
         ("holdfast.drain_pause", "outbox"),
+        ("holdfast.retention_cycle", "retention"),
         ("holdfast.admin_audit", "audit"),
     ];
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");

@@ -13,6 +13,7 @@ mod kill;
 mod model;
 mod operator;
 mod runbooks;
+mod retention;
 mod staging;
 mod telemetry;
 mod tickets;

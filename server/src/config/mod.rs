@@ -9,6 +9,7 @@
 mod access;
 mod connections;
 mod errors;
+mod retention;
 mod secret;
 mod section;
 mod services;
@@ -29,6 +30,7 @@ use section::{Notes, Section};
 pub use access::{Auth, Tls};
 pub use connections::Demand;
 pub use errors::{Errors, Problem};
+pub use retention::Retention;
 pub use secret::Secret;
 pub use section::Shown;
 pub use services::{Service, Unroutable, Wake, place_of};
@@ -58,6 +60,8 @@ pub struct Config {
     pub broker: Broker,
     /// How outboxes are drained.
     pub drain: Drain,
+    /// How long what is kept.
+    pub retention: Retention,
     /// The services, by name.
     pub services: BTreeMap<String, Service>,
 }
@@ -147,6 +151,7 @@ impl Config {
             control: Control::read(top.section("control")),
             broker: Broker::read(top.section("broker")),
             drain: Drain::read(top.section("drain")),
+            retention: Retention::read(top.section("retention")),
             services: top.each("services", Service::read),
         };
         // Allows settings under which events can be lost. For the project's own tests.
@@ -163,6 +168,7 @@ impl Config {
         }
         self.broker.check(notes);
         self.drain.check(testing, notes);
+        self.retention.check(notes);
         if self.broker.confirm_timeout.saturating_mul(2) > self.drain.lease
             && !notes.errors.about("broker.confirm_timeout")
             && !notes.errors.about("drain.lease")

@@ -458,3 +458,65 @@ fn a_list_is_a_list_in_the_file_and_has_commas_in_the_environment() {
         assert!(errors.contains(said) && errors.contains("1 problem"), "{said} in {errors}");
     }
 }
+
+fn retention(text: &str) -> Result<Retention, String> {
+    let parsed = Config::parse(&format!("{GOOD}\n[retention]\n{text}"));
+    parsed.map(|config| config.retention).map_err(|errors| errors.to_string())
+}
+
+#[test]
+fn an_inbox_that_forgets_before_the_outbox_is_refused_and_zero_is_for_ever() {
+    for good in [
+        "",
+        "outbox = \"29d\"\ninbox = \"30d\"",
+        "outbox = \"0s\"\ninbox = \"0s\"",
+        "outbox = \"400d\"\ninbox = \"0s\"",
+        "outbox = \"1h\"\ninbox = \"25h\"",
+    ] {
+        assert!(retention(good).is_ok(), "{good}: {:?}", retention(good));
+    }
+    for bad in [
+        "outbox = \"31d\"",
+        "inbox = \"30d\"",
+        "outbox = \"30d\"\ninbox = \"743h 59m 59s\"",
+        // For ever is longer than any other time.
+        "outbox = \"0s\"",
+        "outbox = \"0s\"\ninbox = \"36500d\"",
+    ] {
+        let text = retention(bad).unwrap_err();
+        assert!(text.contains("1 problem") && text.contains("retention.inbox"), "{bad}: {text}");
+        assert!(text.contains("at least a day longer than retention.outbox"), "{bad}: {text}");
+    }
+}
+
+#[test]
+fn a_retention_of_no_sense_is_refused_field_by_field() {
+    for (field, values) in [
+        ("outbox", ["30", "\"59m\"", "\"36501d\"", "\"500000years\""]),
+        ("inbox", ["31", "\"59m\"", "\"36501d\"", "\"500000years\""]),
+        ("interval", ["\"0s\"", "\"13h\"", "1", "\"500000years\""]),
+        ("most", ["0", "999", "1000000001", "-1"]),
+    ] {
+        for value in values {
+            let text = retention(&format!("{field} = {value}")).unwrap_err();
+            assert!(text.contains("1 problem") && text.contains(&format!("retention.{field} (")), "{text}");
+        }
+    }
+    let text = retention("outbox = \"1s\"\ninbox = \"1s\"\ninterval = \"0s\"\nmost = 0").unwrap_err();
+    assert!(text.contains("4 problem"), "{text}");
+}
+
+#[test]
+fn retention_is_the_fleets_and_no_services() {
+    let text = Config::parse(&format!("{GOOD}\nretention = \"1d\"")).unwrap_err().to_string();
+    assert!(text.contains("services.orders.retention"), "{text}");
+}
+
+#[test]
+fn whole_days_are_shown_as_days() {
+    let shown = |variable: &str| {
+        let effective = with(GOOD, &[("HOLDFAST_RETENTION__INBOX", variable)]).unwrap();
+        effective.settings.into_iter().find(|one| one.path == "retention.inbox").unwrap().value
+    };
+    assert_eq!((shown("744h").as_str(), shown("745h").as_str()), ("\"31d\"", "\"1month 14h 26m 24s\""));
+}

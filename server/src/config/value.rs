@@ -96,6 +96,7 @@ macro_rules! number {
 }
 
 number!(u32);
+number!(u64);
 number!(usize);
 
 impl Setting for Duration {
@@ -106,6 +107,11 @@ impl Setting for Duration {
     }
 
     fn show(&self) -> String {
+        const DAY: u64 = 24 * 3_600;
+        // In days: "1month 13h 26m 24s" is what the library makes of 31.
+        if self.subsec_nanos() == 0 && self.as_secs() >= DAY && self.as_secs().is_multiple_of(DAY) {
+            return quoted(&format!("{}d", self.as_secs() / DAY));
+        }
         quoted(&humantime::format_duration(*self).to_string())
     }
 }

@@ -42,8 +42,15 @@ const STATES: [&str; 8] =
     ["unresolved", "held", "parked", "in_flight", "unroutable", "backing_off", "aside", "pending"];
 
 /// The tables that are measured.
-const TABLES: [&str; 6] =
-    ["event_outbox", "hold_outcome", "hold_watch", "outbox_claim", "outbox_tally", "ticket"];
+const TABLES: [&str; 7] = [
+    "event_outbox",
+    "hold_outcome",
+    "hold_watch",
+    "outbox_claim",
+    "outbox_tally",
+    "retention_cycle",
+    "ticket",
+];
 
 /// What was measured.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -20,7 +20,8 @@
 //! them by `seq`: those it may send now it claims; those that wait behind an earlier row of their key it sets aside
 //! (`admitted_at`), out of the path, until that row ends and gives them back. Out of it, too, are rows that are claimed alone
 //! (their claims ended twice without an outcome) and *parked* ones: no broker could carry them, or they kept killing their
-//! publishers. Design, section 4; `docs/decisions.md`.
+//! publishers. Published rows are kept for a time, and then retention takes them away ([`prune`]), counted. Design, section 4;
+//! `docs/decisions.md`.
 
 pub mod announced;
 pub mod depth;
@@ -30,6 +31,7 @@ pub mod operator;
 pub mod parked;
 pub mod pause;
 pub mod pending;
+pub mod prune;
 mod resolvable;
 mod sql;
 pub mod stage;

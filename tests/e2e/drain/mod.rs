@@ -196,4 +196,5 @@ pub(crate) fn expect_database_trouble(stage: &Stage) {
     stage.logs.expect("resolver cannot reach its database");
     stage.logs.expect("service database cannot be drained");
     stage.logs.expect("outcomes cannot be written");
+    stage.logs.expect("retention fails");
 }

@@ -101,7 +101,7 @@ fn play(ops: &[Op]) {
         for op in ops {
             world.apply(op).await;
         }
-        world.end().await;
+        Box::pin(world.end()).await;
     });
 }
 

@@ -53,7 +53,7 @@ impl<'d> Gate<'d> {
         .await
     }
 
-    async fn make(database: &'d Database, trigger: &str) -> Self {
+    pub(crate) async fn make(database: &'d Database, trigger: &str) -> Self {
         database
             .run(&format!(
                 "CREATE TABLE public.gate (closed boolean NOT NULL);

@@ -57,7 +57,15 @@ async fn with_the_granted_roles_alone_a_caller_stages_and_a_server_serves() {
     }
     let (service, control) = (url_of(&stage.database, "server"), url_of(&stage.control, "server"));
     stage.config.service(SERVICE, &service).text("control", "database_url", &control);
-    stage.config.set("drain", "held_watch", "\"100ms\"");
+    stage.config.set("drain", "held_watch", "\"100ms\"").set("retention", "interval", "\"1s\"");
+    stage
+        .database
+        .run(
+            "INSERT INTO holdfast.event_outbox (event_type, envelope, created_at, published_at)
+                 VALUES ('order.old', '{}', '-infinity', now());
+             INSERT INTO holdfast.hold_outcome VALUES ('old', 1, 'released', '-infinity')",
+        )
+        .await;
     let scene = stage.start().await;
     let mut caller = Caller::connect(&url_of(&scene.database, "caller")).await;
     let (kept, lost) = (keyed("order.placed", "k"), keyed("order.placed", "k"));
@@ -81,7 +89,9 @@ async fn with_the_granted_roles_alone_a_caller_stages_and_a_server_serves() {
     assert_eq!(holds.release(&pair("released", 1)).await, (1, false));
     assert_eq!(holds.drop_held(&pair("dropped", 1)).await, (1, false));
     scene.logs.wait_for("looked at what is held").await;
-    assert_eq!(scene.end(4).await.published, 2);
+    scene.logs.wait_for("event_outbox=1 hold_outcome=1").await;
+    let census = scene.end(5).await;
+    assert_eq!((census.published, census.gone["pruned"]), (2, 1));
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use holdfast_server::{
     audit, check,
     db::migrate,
     dev::{Postgres, postgres},
-    lookup, outbox, tickets,
+    lookup, outbox, retention, tickets,
 };
 use holdfast_tests::{
     database::{Database, Kind},
@@ -16,7 +16,7 @@ use holdfast_tests::{
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use uuid::Uuid;
 
-const LISTS: [(&str, &[(&str, &str)]); 9] = [
+const LISTS: [(&str, &[(&str, &str)]); 10] = [
     ("check", check::QUERIES),
     ("outbox", outbox::QUERIES),
     ("outbox/holds", outbox::holds::QUERIES),
@@ -24,6 +24,7 @@ const LISTS: [(&str, &[(&str, &str)]); 9] = [
     ("outbox/pause", outbox::pause::QUERIES),
     ("outbox/pending", outbox::pending::QUERIES),
     ("outbox/unresolved", outbox::unresolved::QUERIES),
+    ("retention", retention::QUERIES),
     ("tickets", tickets::QUERIES),
     ("lookup", lookup::QUERIES),
 ];

@@ -11,6 +11,7 @@ use holdfast_tests::{
     health::{Health, ServingStatus},
     http,
     scene::{Scene, Server},
+    wait,
 };
 use tokio::{net::TcpListener, sync::watch};
 use tokio_stream::wrappers::TcpListenerStream;
@@ -221,6 +222,12 @@ async fn a_thousand_probes_ask_no_database() {
     let scene = Scene::builder().with_database_proxy().start().await;
     let health = Health::of(scene.server.address());
     health.serves("service/orders").await;
+    // The first retention cycle comes soon after the start, and then not for an hour.
+    wait::until("the retention cycle of orders", wait::LONG, || async {
+        let seen = scene.logs.with("nothing is past its retention");
+        if seen.iter().any(|line| line.text.contains("service.name=orders")) { Ok(()) } else { Err(seen) }
+    })
+    .await;
     let (begun, accepted, turns) =
         (std::time::Instant::now(), scene.database_proxy().accepted(), scene.database_proxy().turns());
 

@@ -37,7 +37,7 @@ use crate::metrics::ServiceMetrics;
 
 pub(super) use lock::begin_sharing;
 pub use sql::QUERIES;
-pub(super) use sql::outcome;
+pub(super) use sql::{outcome, prune};
 
 /// Most pairs of one page.
 pub const MOST: usize = 1_000;

@@ -1,6 +1,7 @@
 //! The statements about holds, and all that names `holdfast.hold_watch`. One function a file of `queries/`.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use sqlx::Row as _;
 use time::OffsetDateTime;
@@ -28,6 +29,7 @@ queries! {
     LOOK = "look",
     WARNED = "warned",
     LEFT_BEHIND = "left_behind",
+    PRUNE = "prune",
 }
 
 /// How long a decision waits for one row, as every durable transaction; the whole is tried again for [`PATIENCE`].
@@ -244,4 +246,14 @@ pub(super) async fn left_behind(
         }
     }
     Ok(behind)
+}
+
+/// See [`crate::outbox::prune::decisions`].
+pub(in crate::outbox) async fn prune(
+    conn: &mut db::Conn,
+    kept: Duration,
+    limit: i64,
+) -> Result<u64, db::Error> {
+    let gone: i64 = sqlx::query_scalar(PRUNE).bind(kept.as_secs_f64()).bind(limit).fetch_one(conn).await?;
+    Ok(gone.unsigned_abs())
 }

@@ -3,12 +3,14 @@
 mod depth;
 mod drain;
 mod outcomes;
+mod prune;
 mod staging;
 mod verdicts;
 
 pub(super) use depth::*;
 pub(super) use drain::*;
 pub(super) use outcomes::*;
+pub(super) use prune::*;
 pub(super) use staging::*;
 pub(super) use verdicts::*;
 
@@ -56,6 +58,7 @@ queries! {
     ABSOLVE = "absolve",
     STRANDED = "stranded",
     DEPTH = "depth",
+    PRUNE = "prune",
 }
 
 /// Advisory lock of the drain, in the two-int form: our class, one key. Nonces use the bigint form.

@@ -1,0 +1,49 @@
+//! What is kept for a time: the one list. A feature with rows of its own to be pruned joins by a line in each function.
+
+use std::time::Duration;
+
+use super::Windows;
+use crate::db;
+use crate::outbox::prune;
+
+/// A table that retention prunes. Each owns its statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Table {
+    /// Published events.
+    EventOutbox,
+    /// Decisions about holds.
+    HoldOutcome,
+}
+
+impl Table {
+    pub(super) const ALL: [Self; 2] = [Self::EventOutbox, Self::HoldOutcome];
+
+    /// Its name in the schema.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::EventOutbox => "event_outbox",
+            Self::HoldOutcome => "hold_outcome",
+        }
+    }
+
+    /// How long its rows are kept; `None`: for ever.
+    pub(super) fn kept(self, windows: &Windows) -> Option<Duration> {
+        let kept = match self {
+            Self::EventOutbox | Self::HoldOutcome => windows.outbox,
+        };
+        (!kept.is_zero()).then_some(kept)
+    }
+
+    /// Deletes at most `limit` of its oldest rows that are past their time; tells how many.
+    pub(super) async fn prune(
+        self,
+        conn: &mut db::Conn,
+        kept: Duration,
+        limit: i64,
+    ) -> Result<u64, db::Error> {
+        match self {
+            Self::EventOutbox => prune::published(conn, kept, limit).await,
+            Self::HoldOutcome => prune::decisions(conn, kept, limit).await,
+        }
+    }
+}
