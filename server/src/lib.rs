@@ -18,4 +18,6 @@ pub mod logging;
 pub mod lookup;
 pub mod metrics;
 pub mod outbox;
+pub mod roster;
+pub mod schema;
 pub mod tickets;

@@ -20,8 +20,10 @@ const LEVELS: &[(&str, u32)] = &[
     ("admin_http", 30),
     ("health", 25),
     ("lookup", 25),
+    ("roster", 25),
     ("outbox", 21),
     ("tickets", 20),
+    ("schema", 20),
     ("audit", 20),
     ("auth", 10),
     ("db", 10),
@@ -114,6 +116,7 @@ fn a_table_is_named_only_by_its_owners_queries() {
         ("holdfast.hold_outcome", "outbox"),
         ("holdfast.hold_watch", "outbox"),
         ("holdfast.admin_audit", "audit"),
+        ("holdfast.known_service", "roster"),
     ];
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut queries = Vec::new();

@@ -12,6 +12,7 @@ mod drain;
 mod grpc;
 mod holds;
 mod labels;
+mod schema;
 mod staging;
 
 use std::fmt;
@@ -28,6 +29,7 @@ pub use depth::Depth;
 pub use drain::Drain;
 pub use grpc::Grpc;
 pub use holds::Holds;
+pub use schema::Schema;
 pub use staging::{Stage, Tickets};
 
 use declare::Declare;
@@ -47,6 +49,7 @@ struct Inner {
     drain: drain::Families,
     depth: depth::Families,
     holds: holds::Families,
+    schema: schema::Families,
     db: db::Families,
     broker: Broker,
     grpc: Grpc,
@@ -74,6 +77,8 @@ pub struct ServiceMetrics {
     pub depth: Depth,
     /// What is held.
     pub holds: Holds,
+    /// What its schema looks like.
+    pub schema: Schema,
     /// Connections to it.
     pub pool: Pool,
 }
@@ -96,6 +101,7 @@ impl Metrics {
         let drain = drain::Families::declare(&mut d)?;
         let depth = depth::Families::declare(&mut d)?;
         let holds = holds::Families::declare(&mut d)?;
+        let schema = schema::Families::declare(&mut d)?;
         let db = db::Families::declare(&mut d)?;
         let broker = Broker::declare(&mut d)?;
         let grpc = Grpc::declare(&mut d)?;
@@ -118,6 +124,7 @@ impl Metrics {
             drain,
             depth,
             holds,
+            schema,
             db,
             broker,
             grpc,
@@ -136,6 +143,7 @@ impl Metrics {
             drain: self.0.drain.service(service, &types),
             depth: self.0.depth.service(service),
             holds: self.0.holds.service(service),
+            schema: self.0.schema.service(service),
             pool: self.0.db.service(service),
         }
     }

@@ -6,7 +6,7 @@ use holdfast_server::{
     audit, check,
     db::migrate,
     dev::{Postgres, postgres},
-    lookup, outbox, tickets,
+    lookup, outbox, roster, schema, tickets,
 };
 use holdfast_tests::{
     database::{Database, Kind},
@@ -16,18 +16,19 @@ use holdfast_tests::{
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use uuid::Uuid;
 
-const LISTS: [(&str, &[(&str, &str)]); 6] = [
+const LISTS: [(&str, &[(&str, &str)]); 7] = [
     ("check", check::QUERIES),
     ("outbox", outbox::QUERIES),
     ("outbox/holds", outbox::holds::QUERIES),
     ("outbox/parked", outbox::parked::QUERIES),
     ("tickets", tickets::QUERIES),
     ("lookup", lookup::QUERIES),
+    ("schema", schema::QUERIES),
 ];
 
 /// What only the control database has.
-const CONTROL_LISTS: [(&str, &[(&str, &str)]); 2] =
-    [("audit", audit::QUERIES), ("check", check::CONTROL_QUERIES)];
+const CONTROL_LISTS: [(&str, &[(&str, &str)]); 3] =
+    [("audit", audit::QUERIES), ("roster", roster::QUERIES), ("schema", schema::CONTROL_QUERIES)];
 
 /// Names the folder with the servers that `./x test --postgres N` has fetched so far.
 const OTHER_POSTGRES: &str = "HOLDFAST_TEST_POSTGRES_FOLDER";
