@@ -262,7 +262,8 @@ async fn nobody_left_out(config: &Config, absent: Absent) -> anyhow::Result<bool
     .context("control.database_url")?;
     let names: Vec<String> = config.services.keys().cloned().collect();
     let asked = async {
-        let left: Vec<_> = roster::absent(&control, &names).await?.into_iter().filter(Known::has_left).collect();
+        let left: Vec<_> =
+            roster::absent(&control, &names).await?.into_iter().filter(Known::has_left).collect();
         // Who is refused changes nothing.
         if left.is_empty() || absent == Absent::Warn {
             roster::meet(&control, &names).await?;
@@ -394,7 +395,8 @@ impl Wiring<'_> {
         metrics.pool.configured.set(i64::from(place.max_connections) + i64::from(place.listen.is_some()));
 
         let of = if name == envelope::BUILT_IN_SERVICE { schema::Of::Control } else { schema::Of::Service };
-        let options = schema::Options { interval: self.config.drain.schema_check, ..schema::Options::default() };
+        let options =
+            schema::Options { interval: self.config.drain.schema_check, ..schema::Options::default() };
         let watch = schema::Watch::new(name.to_owned(), pool.clone(), of, options, metrics.schema.clone());
         tasks.spawn(&tasks.staging, "schema", watch.run(stop.staging.clone()));
 

@@ -10,6 +10,7 @@ mod holds;
 mod isolation;
 mod kill;
 mod model;
+mod schema;
 mod staging;
 mod telemetry;
 mod tickets;

@@ -26,12 +26,8 @@ const NOTIFY: &str = include_str!("queries/notify.sql");
 const MISSING_RIGHTS: &str = include_str!("queries/missing_rights.sql");
 
 /// Every statement of this module, by file name: a test PREPAREs them all.
-pub const QUERIES: &[(&str, &str)] = &[
-    ("server", SERVER),
-    ("limits", LIMITS),
-    ("notify", NOTIFY),
-    ("missing_rights", MISSING_RIGHTS),
-];
+pub const QUERIES: &[(&str, &str)] =
+    &[("server", SERVER), ("limits", LIMITS), ("notify", NOTIFY), ("missing_rights", MISSING_RIGHTS)];
 
 /// Asks everybody everything.
 pub async fn all(config: &Config) -> Report {

@@ -172,7 +172,9 @@ impl Failure {
             Self::Read(error) => database_row(error, service, false),
             Self::Drift(difference) => Row::no(
                 ErrorReason::SchemaDrift,
-                format!("the schema of service {service}'s database is not one this server works with: {difference}"),
+                format!(
+                    "the schema of service {service}'s database is not one this server works with: {difference}"
+                ),
             ),
             Self::Internal => Row::no(ErrorReason::Internal, "a fault in the server; see its log").unknown(),
         }

@@ -85,11 +85,9 @@ impl Facts {
             Component::of("control", process(None).or_else(|| database_of(&self.control.0, &self.control.1))),
             Component::of("broker", process(None).or_else(|| self.broker())),
         ];
-        all.extend(
-            self.services.iter().map(|(name, pulse, gate)| {
-                Component::of(service(name), process(None).or_else(|| database_of(pulse, gate)))
-            }),
-        );
+        all.extend(self.services.iter().map(|(name, pulse, gate)| {
+            Component::of(service(name), process(None).or_else(|| database_of(pulse, gate)))
+        }));
         all
     }
 
@@ -108,7 +106,9 @@ impl Facts {
 
 fn database_of(pulse: &Pulse, gate: &Gate) -> Option<String> {
     // First: what else it does not answer then comes of this.
-    let drifted = gate.refusal().map(|difference| format!("its schema is not one that this release works with: {difference}"));
+    let drifted = gate
+        .refusal()
+        .map(|difference| format!("its schema is not one that this release works with: {difference}"));
     drifted.or_else(|| database(pulse.silence(), pulse.trouble()))
 }
 

@@ -58,8 +58,7 @@ pub fn compare(expected: &Shape, seen: &Shape, known: &Shape) -> Drift {
         }
     }
     for (name, fact) in seen.0.iter().filter(|(name, _)| !expected.0.contains_key(name)) {
-        let elsewhere =
-            name.kind != "table" && name.table().is_some_and(|table| !expected.has_table(table));
+        let elsewhere = name.kind != "table" && name.table().is_some_and(|table| !expected.has_table(table));
         if !elsewhere && !known.has(name, fact) {
             extra(name, fact, expected, &mut drift);
         }
@@ -124,15 +123,17 @@ fn extra(name: &Name, fact: &str, expected: &Shape, drift: &mut Drift) {
         }
         "index" => !fact.starts_with("CREATE UNIQUE "),
         // Over columns alone that we do not write: what their defaults are is the migration's own affair.
-        "constraint" => (fact.starts_with("CHECK ") || fact.starts_with("FOREIGN KEY ")) && {
-            let columns = fact.rsplit_once(" | ").map_or("", |(_, columns)| columns);
-            let table = name.table().unwrap_or_default();
-            let ours = |column: &str| {
-                let name = Name { kind: "column".to_owned(), name: format!("{table}.{column}") };
-                expected.0.contains_key(&name)
-            };
-            !columns.is_empty() && !columns.split(',').any(ours)
-        },
+        "constraint" => {
+            (fact.starts_with("CHECK ") || fact.starts_with("FOREIGN KEY ")) && {
+                let columns = fact.rsplit_once(" | ").map_or("", |(_, columns)| columns);
+                let table = name.table().unwrap_or_default();
+                let ours = |column: &str| {
+                    let name = Name { kind: "column".to_owned(), name: format!("{table}.{column}") };
+                    expected.0.contains_key(&name)
+                };
+                !columns.is_empty() && !columns.split(',').any(ours)
+            }
+        }
         "trigger" => fact.ends_with(" | disabled") || fact.contains(" EXECUTE FUNCTION holdfast."),
         // A stranger's foreign key or rule.
         _ => false,
@@ -140,7 +141,9 @@ fn extra(name: &Name, fact: &str, expected: &Shape, drift: &mut Drift) {
     if harmless {
         drift.additive.push(format!("{name} is more than this release knows"));
     } else {
-        drift.breaking.push(format!("{name} is not this release's, and can get in the way of what it writes"));
+        drift
+            .breaking
+            .push(format!("{name} is not this release's, and can get in the way of what it writes"));
     }
 }
 
@@ -214,7 +217,11 @@ trigger t.g: CREATE TRIGGER g … EXECUTE FUNCTION holdfast.f() | enabled
             ("function", "function f(): returns void, text 2", "breaking"),
             ("x", "function f(integer): returns void, text 2", "additive"),
             ("trigger", "", "breaking"),
-            ("trigger", "trigger t.g: CREATE TRIGGER g … EXECUTE FUNCTION holdfast.f() | disabled", "breaking"),
+            (
+                "trigger",
+                "trigger t.g: CREATE TRIGGER g … EXECUTE FUNCTION holdfast.f() | disabled",
+                "breaking",
+            ),
             ("x", "trigger t.h: CREATE TRIGGER h … EXECUTE FUNCTION holdfast.f() | enabled", "additive"),
             ("x", "trigger t.h: CREATE TRIGGER h … EXECUTE FUNCTION public.f() | enabled", "breaking"),
             ("x", "trigger t.h: CREATE TRIGGER h … EXECUTE FUNCTION public.f() | disabled", "additive"),

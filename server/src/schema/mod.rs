@@ -114,14 +114,16 @@ fn judge(of: Of, seen: Seen) -> Drift {
     let mut drift = compare(&of.expected(), &seen.shape, &Of::Control.expected());
     for standing in seen.lines {
         match standing {
-            Standing::Ahead { schema, most } => drift
-                .breaking
-                .push(format!("its migrations are at {schema}; this release runs on at most {most}: use a newer one")),
+            Standing::Ahead { schema, most } => drift.breaking.push(format!(
+                "its migrations are at {schema}; this release runs on at most {most}: use a newer one"
+            )),
             // Why something is missing.
             Standing::Behind { missing } if !drift.breaking.is_empty() => {
                 let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
                 let missing = missing.join(", ");
-                drift.breaking.insert(0, format!("migrations not applied yet: {missing}: run `holdfast migrate`"));
+                drift
+                    .breaking
+                    .insert(0, format!("migrations not applied yet: {missing}: run `holdfast migrate`"));
             }
             _ => {}
         }

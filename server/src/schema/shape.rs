@@ -45,7 +45,10 @@ pub struct Shape(pub(super) BTreeMap<Name, String>);
 impl Shape {
     /// Of what a database answered: kind, name, fact.
     pub fn of(things: impl IntoIterator<Item = (String, String, String)>) -> Self {
-        Self(things.into_iter().map(|(kind, name, fact)| (Name { kind, name }, fact)).collect())
+        // One line each, whatever somebody has called it or written into it.
+        let line = |text: String| text.replace(['\n', '\r'], " ");
+        let things = things.into_iter();
+        Self(things.map(|(kind, name, fact)| (Name { kind, name: line(name) }, line(fact))).collect())
     }
 
     /// Reads what [`Shape::to_text`] has written; lines that are none of its are left out.

@@ -115,7 +115,8 @@ impl<P: Publisher> Desk<P> {
     fn can_claim(&self) -> bool {
         self.fair()
             && self.shared.pool.gate().is_open()
-            && self.doubtful.is_none() && self.room() >= (self.shared.options.window / 6).max(1)
+            && self.doubtful.is_none()
+            && self.room() >= (self.shared.options.window / 6).max(1)
     }
 
     pub(super) fn start_what_can(&mut self) {
