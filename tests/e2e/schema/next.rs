@@ -11,7 +11,7 @@ use holdfast_tests::{
     client::{Client, keyed},
     database::Database,
     scene::{SERVICE, Scene},
-    wait::{self, LONG},
+    wait::LONG,
 };
 use sqlx::Executor as _;
 
@@ -105,6 +105,6 @@ async fn a_migration_of_the_next_release_that_breaks_this_one_stops_its_service_
     stage.consumer.wait_for_ids(&committed, LONG).await;
     let mut server = server;
     server.sigterm();
-    assert!(server.exit_status(wait::LONG).await.success());
+    assert!(server.exit_status(LONG).await.success());
     stage.logs.check();
 }

@@ -54,7 +54,7 @@ async fn a_service_whose_schema_breaks_is_shut_alone_and_heals_without_a_restart
     assert_eq!(refusal(looked), (Code::FailedPrecondition, "SCHEMA_DRIFT".to_owned()));
     caller.rollback().await;
     // What it is, is told from memory.
-    let bearer = Bearer::new(&auth::all_of(SERVICE));
+    let bearer = Bearer::new(&auth::token(&auth::all_of(SERVICE)));
     let mut control = ControlServiceClient::new(bearer.over(channel(scene.server.address())));
     let told =
         control.get_service(GetServiceRequest { service: SERVICE.to_owned() }).await.unwrap().into_inner();
@@ -125,6 +125,7 @@ async fn a_column_that_goes_is_noticed_by_the_statement_that_fails_long_before_t
     scene.logs.expect("resolver cannot reach its database");
     scene.logs.expect("service database cannot be drained");
     scene.logs.expect("holds cannot be watched");
+    scene.logs.expect("has more than this release knows");
 
     scene.database.run("ALTER TABLE holdfast.event_outbox RENAME COLUMN ticket TO tickets").await;
 
