@@ -152,7 +152,7 @@ async fn a_database_that_was_never_migrated_is_named_and_served_once_it_is_migra
 
     holdfast_server::db::migrate::service(&empty.url()).await.unwrap();
 
-    scene.logs.wait_for(HEALED).await;
+    Health::of(scene.server.address()).serves("service/billing").await;
     let bill = event("bill.sent");
     client.stage_now(std::slice::from_ref(&bill)).await;
     client.wait_for_state(&bill.id, EventState::Published).await;
