@@ -29,9 +29,11 @@ impl ErrorReason {
         match self {
             Self::Unspecified => Code::Unknown,
             Self::InvalidRequest | Self::TicketMissing | Self::ReservedService => Code::InvalidArgument,
-            Self::TicketNotOpen | Self::TicketRolledBack | Self::HoldDropped | Self::HoldAlreadyDecided => {
-                Code::FailedPrecondition
-            }
+            Self::TicketNotOpen
+            | Self::TicketRolledBack
+            | Self::HoldDropped
+            | Self::HoldAlreadyDecided
+            | Self::SchemaDrift => Code::FailedPrecondition,
             Self::EventConflict => Code::AlreadyExists,
             Self::EventContended | Self::HoldContended | Self::DrainBusy => Code::Aborted,
             Self::TooLarge => Code::ResourceExhausted,

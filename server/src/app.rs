@@ -46,7 +46,8 @@ use crate::metrics::Metrics;
 use crate::outbox::operator::Operator;
 use crate::outbox::{OutboxRows, announced, depth, drain, holds, pause, stage};
 use crate::retention::{self, Retention};
-use crate::tickets;
+use crate::roster::{self, Counted, Known, Roster};
+use crate::{schema, tickets};
 
 /// Twice the limit of a request, so that most of what is too large gets our own answer.
 const MAX_DECODED_BYTES: usize = 2 * envelope::MAX_REQUEST_BYTES;
@@ -58,7 +59,11 @@ const STOP_WITHIN: Duration = Duration::from_millis(24_500);
 const FRONT_GRACE: Duration = Duration::from_secs(5);
 /// How long a TLS handshake may take: who connects and says nothing is let go.
 const TLS_PATIENCE: Duration = Duration::from_secs(10);
-/// The same for scrapes; it comes on top of everything else.
+/// How long the first looks at schemas are waited for. A database that is away is not waited for any longer.
+const FIRST_LOOKS: Duration = Duration::from_secs(1);
+/// The same for the roster, which can refuse a start only at the start.
+const ROSTER_PATIENCE: Duration = Duration::from_secs(2);
+/// How long scrapes may take to finish; it comes on top of everything else.
 const ADMIN_GRACE: Duration = Duration::from_millis(300);
 
 /// A server that runs.
@@ -71,6 +76,7 @@ pub struct Running {
     stop: Stop,
     tasks: Tasks,
     pools: Vec<Pool>,
+    roster: Roster,
 }
 
 /// The order of stopping: first no new calls and no new claims, then staging, then the broker, at last the admin port, which
@@ -107,11 +113,29 @@ impl Tasks {
     }
 }
 
+/// What to do about a service that the configuration leaves out and that may have something left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Absent {
+    /// Not to start.
+    Refuse,
+    /// To say so.
+    Warn,
+}
+
 /// Starts everything.
 ///
 /// # Errors
-/// The address is taken, or the configuration cannot be wired.
+/// The address is taken, the configuration cannot be wired, or it leaves out a service that may have something left.
 pub async fn start(config: Config) -> anyhow::Result<Running> {
+    start_with(config, Absent::Refuse).await
+}
+
+/// The same, with a word about services that are left out.
+///
+/// # Errors
+/// As [`start`].
+pub async fn start_with(config: Config, absent: Absent) -> anyhow::Result<Running> {
+    let looked = nobody_left_out(&config, absent).await?;
     let listener = TcpListener::bind(config.listen)
         .await
         .with_context(|| format!("cannot listen on {}", config.listen))?;
@@ -182,15 +206,22 @@ pub async fn start(config: Config) -> anyhow::Result<Running> {
         listener: Arc::new(AtomicBool::new(false)),
         started: Arc::default(),
         stopping: stop.front.clone(),
-        control: own.pool.pulse().clone(),
-        services: config
-            .services
-            .keys()
-            .filter_map(|name| Some((name.clone(), handles.get(name)?.pool.pulse().clone())))
+        control: (own.pool.pulse().clone(), own.pool.gate().clone()),
+        services: (config.services.keys())
+            .filter_map(|name| {
+                let pool = &handles.get(name)?.pool;
+                Some((name.clone(), pool.pulse().clone(), pool.gate().clone()))
+            })
             .collect(),
         weather: link.weather(),
         responsive: link.responsive(),
     };
+    let services = handles.iter().map(|(name, handle)| {
+        let ServiceHandle { pool, depth, .. } = handle;
+        Counted { name: name.clone(), pool: pool.clone(), depth: depth.clone() }
+    });
+    let roster = Roster::new(own.pool.clone(), services.collect(), looked);
+    tasks.spawn(&tasks.staging, "roster", roster.clone().run(stop.staging.clone()));
     let admin = Admin::new(Audit::new(own.pool.clone()), metrics.auth().clone());
     pools.push(own.pool);
     let refreshed = pools.clone();
@@ -204,6 +235,9 @@ pub async fn start(config: Config) -> anyhow::Result<Running> {
         let admin = admin_http::Admin::new(metrics.clone(), front.facts.clone());
         tasks.spawn(&tasks.admin, "admin port", admin.run(listener, stop.admin.clone()));
     }
+    // Most databases answer within milliseconds, and then no call meets a schema that nobody has looked at.
+    let first_looks = join_all(pools.iter().map(|pool| pool.gate().first_look()));
+    let _ = tokio::time::timeout(FIRST_LOOKS, first_looks).await;
     serve(listener, local_addr, front, &stop, &tasks).await?;
     let admin = admin_addr.map(|address| address.to_string()).unwrap_or_default();
     info!(
@@ -214,7 +248,54 @@ pub async fn start(config: Config) -> anyhow::Result<Running> {
         version = env!("CARGO_PKG_VERSION"),
         "listening"
     );
-    Ok(Running { local_addr, admin_addr, metrics, stop, tasks, pools })
+    Ok(Running { local_addr, admin_addr, metrics, stop, tasks, pools, roster })
+}
+
+/// Whether the roster could be asked.
+///
+/// # Errors
+/// A service is left out that may have something left.
+async fn nobody_left_out(config: &Config, absent: Absent) -> anyhow::Result<bool> {
+    let control = Pool::new(&db::Options {
+        url: config.control.database_url.expose().to_owned(),
+        max_connections: 1,
+        prepared_statements: true,
+        acquire_timeout: ROSTER_PATIENCE,
+    })
+    .context("control.database_url")?;
+    let names: Vec<String> = config.services.keys().cloned().collect();
+    let asked = async {
+        let left: Vec<_> =
+            roster::absent(&control, &names).await?.into_iter().filter(Known::has_left).collect();
+        // Who is refused changes nothing.
+        if left.is_empty() || absent == Absent::Warn {
+            roster::meet(&control, &names).await?;
+        }
+        Ok(left)
+    };
+    let asked = db::within(ROSTER_PATIENCE, asked).await;
+    let _ = tokio::time::timeout(ADMIN_GRACE, control.close(ADMIN_GRACE)).await;
+    let left = match asked {
+        Ok(left) => left,
+        Err(error) => {
+            // Staging and draining need no control database. Others complain of it.
+            info!(%error, "the roster of services cannot be asked now; services left out are looked for later");
+            return Ok(false);
+        }
+    };
+    if absent == Absent::Warn {
+        for one in &left {
+            warn!(service.name = %one.name, undelivered = one.undelivered, "{}", roster::LEFT_OUT);
+        }
+    } else if !left.is_empty() {
+        let left: Vec<String> = left.iter().map(ToString::to_string).collect();
+        anyhow::bail!(
+            "the configuration leaves out what was served before and may have undelivered events, which nobody would drain: {}. \
+             Put it back until it is empty, or take it off with `holdfast forget-service NAME`, or start with --force",
+            left.join(", ")
+        );
+    }
+    Ok(true)
 }
 
 /// Who is let in. The key files are watched until the server stops.
@@ -315,6 +396,12 @@ impl Wiring<'_> {
         .with_context(|| format!("services.{name}.database_url"))?
         .measured(metrics.pool.clone());
         metrics.pool.configured.set(i64::from(place.max_connections) + i64::from(place.listen.is_some()));
+
+        let of = if name == envelope::BUILT_IN_SERVICE { schema::Of::Control } else { schema::Of::Service };
+        let options =
+            schema::Options { interval: self.config.drain.schema_check, ..schema::Options::default() };
+        let watch = schema::Watch::new(name.to_owned(), pool.clone(), of, options, metrics.schema.clone());
+        tasks.spawn(&tasks.staging, "schema", watch.run(stop.staging.clone()));
 
         let stage_options = stage::Options::new(envelope::source(name));
         let (stager, stage_worker) = stage::Stager::new(pool.clone(), stage_options, metrics.clone());
@@ -519,7 +606,8 @@ impl Running {
         let all = async {
             tokio::join!(front_and_staging, self.tasks.drains.wait());
             self.stop.link.cancel();
-            self.tasks.link.wait().await;
+            // Bounded, and beside the link's end: a stalled database must not make the stop longer.
+            tokio::join!(self.tasks.link.wait(), self.roster.last_count());
             // All at once: each may have a connection that does not come back.
             join_all(self.pools.iter().map(|pool| pool.close(Duration::from_millis(500)))).await;
         };

@@ -19,4 +19,6 @@ pub mod lookup;
 pub mod metrics;
 pub mod outbox;
 pub mod retention;
+pub mod roster;
+pub mod schema;
 pub mod tickets;

@@ -21,8 +21,10 @@ const LEVELS: &[(&str, u32)] = &[
     ("health", 25),
     ("lookup", 25),
     ("retention", 22),
+    ("roster", 25),
     ("outbox", 21),
     ("tickets", 20),
+    ("schema", 20),
     ("audit", 20),
     ("auth", 10),
     ("db", 10),
@@ -117,6 +119,7 @@ fn a_table_is_named_only_by_its_owners_queries() {
         ("holdfast.drain_pause", "outbox"),
         ("holdfast.retention_cycle", "retention"),
         ("holdfast.admin_audit", "audit"),
+        ("holdfast.known_service", "roster"),
     ];
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut queries = Vec::new();

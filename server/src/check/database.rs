@@ -5,12 +5,14 @@ use std::time::Duration;
 use sqlx::FromRow;
 
 use super::connections::{Asked, Ceilings, Limit};
-use super::ledger::{self, Applied, Standing};
 use super::report::Report;
-use super::{CONTROL_LINE, MISSING_RIGHTS, SERVER, SERVICE_LINE};
+use super::{MISSING_RIGHTS, SERVER};
 use crate::config::{Config, Secret, Wake, place_of};
 use crate::db::{self, Conn, Error, Kind, Pool, migrate};
 use crate::outbox;
+use crate::roster;
+use crate::schema::ledger::{self, Standing};
+use crate::schema::{self as shapes, Drift, Of};
 
 /// How long a connection may take, and how long all questions of a database together.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -34,6 +36,8 @@ pub(super) struct Place<'a> {
     /// Whether `serve`'s pool brings options of the session along and prepares by name; only listened at, it does neither.
     named: bool,
     what: What,
+    /// Of the control database: what the roster is held against.
+    configured: Vec<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -54,6 +58,7 @@ impl<'a> Place<'a> {
             connections: Some(replicas * u64::from(config.control.max_connections)),
             named: true,
             what: What::Control,
+            configured: config.services.keys().cloned().collect(),
         }];
         for (name, service) in &config.services {
             let pool = if service.prepared_statements { u64::from(service.max_connections) } else { 0 };
@@ -67,6 +72,7 @@ impl<'a> Place<'a> {
                 connections: (own > 0).then_some(own),
                 named: service.prepared_statements,
                 what: What::Service(service.wake),
+                configured: Vec::new(),
             });
             if let (Some(url), Some(_)) = (&service.listen_url, service.listens_at()) {
                 places.push(Self {
@@ -76,6 +82,7 @@ impl<'a> Place<'a> {
                     connections: Some(replicas),
                     named: false,
                     what: What::Listened,
+                    configured: Vec::new(),
                 });
             }
         }
@@ -128,10 +135,11 @@ pub(super) async fn check(place: &Place<'_>) -> (Report, Option<Allowed>) {
     };
     let connected = async {
         let pool = Pool::new(&options)?;
-        db::within(PATIENCE + Duration::from_secs(2), pool.read()).await
+        let read = db::within(PATIENCE + Duration::from_secs(2), pool.read()).await?;
+        Ok::<_, Error>((pool, read))
     };
-    let mut read = match connected.await {
-        Ok(read) => read,
+    let (pool, mut read) = match connected.await {
+        Ok(connected) => connected,
         Err(error) => {
             report.fail(&place.subject, "reachable", error.to_string(), advice(&error));
             return (report, None);
@@ -139,7 +147,15 @@ pub(super) async fn check(place: &Place<'_>) -> (Report, Option<Allowed>) {
     };
     let answered = db::within(PATIENCE, questions(place, read.conn(), &mut report)).await;
     match read.finish(answered).await {
-        Ok(limit) => (report, limit),
+        Ok((limit, migrated)) => {
+            if migrated {
+                shape(place, &pool, &mut report).await;
+                if place.what == What::Control {
+                    absent(place, &pool, &mut report).await;
+                }
+            }
+            (report, limit)
+        }
         Err(error) => {
             report.fail(&place.subject, "questions", error.to_string(), advice(&error));
             (report, None)
@@ -162,15 +178,16 @@ pub(super) fn advice(error: &Error) -> &'static str {
     }
 }
 
+/// What the server allows, and whether there is a schema to be looked at.
 async fn questions(
     place: &Place<'_>,
     conn: &mut Conn,
     report: &mut Report,
-) -> Result<Option<Allowed>, Error> {
+) -> Result<(Option<Allowed>, bool), Error> {
     let subject = place.subject.as_str();
     let server: Server = sqlx::query_as(SERVER).fetch_one(&mut *conn).await?;
     if !reachable(subject, &server, report) {
-        return Ok(None);
+        return Ok((None, false));
     }
     let limit = Limit { connections: server.max_connections, reserved: server.reserved_connections };
     settings(place, &server, report);
@@ -183,7 +200,8 @@ async fn questions(
     let ceilings =
         Ceilings { login: server.login_limit, database: server.database_limit, superuser: server.superuser };
     // What is listened at is counted with its own URL; a pool behind a pooler is not ours to count.
-    Ok(place.connections.map(|_| Allowed { limit, ceilings }))
+    let allowed = place.connections.map(|_| Allowed { limit, ceilings });
+    Ok((allowed, place.what != What::Listened && server.service_line))
 }
 
 /// Whether it is a server that can be asked more.
@@ -273,12 +291,12 @@ async fn schema(
     conn: &mut Conn,
     report: &mut Report,
 ) -> Result<(), Error> {
-    let control = place.what == What::Control;
-    let mut lines = vec![("schema", server.service_line, SERVICE_LINE, migrate::service_migrations())];
-    if control {
-        lines.push(("control schema", server.control_line, CONTROL_LINE, migrate::control_migrations()));
+    let most = ledger::most(ledger::newest());
+    let mut lines = vec![("schema", server.service_line, migrate::service_migrations())];
+    if place.what == What::Control {
+        lines.push(("control schema", server.control_line, migrate::control_migrations()));
     }
-    for (topic, there, statement, ours) in lines {
+    for (topic, there, ours) in lines {
         if !there {
             report.fail(
                 &place.subject,
@@ -288,23 +306,68 @@ async fn schema(
             );
             continue;
         }
-        let applied: Result<Vec<(i64, bool, Vec<u8>)>, _> =
-            sqlx::query_as(statement).fetch_all(&mut *conn).await;
-        let applied = match applied.map_err(Error::from) {
+        let applied = match topic {
+            "schema" => shapes::sql::service_line(conn).await,
+            _ => shapes::sql::control_line(conn).await,
+        };
+        let applied = match applied {
             Ok(applied) => applied,
             // That right is missing was said along with the others. The transaction has failed with it.
             Err(error) if error.sqlstate.as_deref() == Some("42501") => return Ok(()),
             Err(error) => return Err(error),
         };
-        let applied: Vec<Applied> = applied
-            .into_iter()
-            .map(|(version, success, checksum)| Applied { version, success, checksum })
-            .collect();
-        standing(&place.subject, topic, &ledger::compare(&applied, &ours), report);
+        standing(&place.subject, topic, &ledger::compare(&applied, &ours, most), report);
     }
     match place.what {
         What::Service(wake) if server.service_line => announcing(&place.subject, wake, conn, report).await,
         _ => Ok(()),
+    }
+}
+
+/// Whether the schema is what the migrations made.
+async fn shape(place: &Place<'_>, pool: &Pool, report: &mut Report) {
+    let (subject, topic) = (&place.subject, "drift");
+    let of = if place.what == What::Control { Of::Control } else { Of::Service };
+    let Drift { breaking, additive } = match shapes::look(pool, of, PATIENCE).await {
+        Ok(drift) => drift,
+        Err(error) => return report.fail(subject, topic, error.to_string(), advice(&error)),
+    };
+    if !breaking.is_empty() {
+        let advice = "mend it as the migrations have it (or run `holdfast migrate`); `serve` refuses this database's calls until then";
+        report.fail(subject, topic, breaking.join("; "), advice);
+    }
+    if !additive.is_empty() {
+        report.warn(
+            subject,
+            topic,
+            additive.join("; "),
+            "nothing, if it is the next release's; else take it away",
+        );
+    }
+    if breaking.is_empty() && additive.is_empty() {
+        report.ok(subject, topic, "the schema is what the migrations have made");
+    }
+}
+
+/// Whether the configuration leaves out a service that may have something left.
+async fn absent(place: &Place<'_>, pool: &Pool, report: &mut Report) {
+    let (subject, topic) = (&place.subject, "roster");
+    let known = match roster::absent(pool, &place.configured).await {
+        Ok(known) => known,
+        // Not migrated or no right: said already.
+        Err(error) if error.kind == Kind::Schema => return,
+        Err(error) => return report.fail(subject, topic, error.to_string(), advice(&error)),
+    };
+    let left: Vec<String> = known.iter().filter(|one| one.has_left()).map(ToString::to_string).collect();
+    if left.is_empty() {
+        report.ok(subject, topic, "no service is left out that has undelivered events");
+    } else {
+        report.fail(
+            subject,
+            topic,
+            format!("left out of the configuration, with undelivered events: {}", left.join(", ")),
+            "put it back until it is empty, or `holdfast forget-service NAME`; `serve` refuses without --force",
+        );
     }
 }
 
@@ -335,17 +398,15 @@ async fn announcing(subject: &str, wake: Wake, conn: &mut Conn, report: &mut Rep
 fn standing(subject: &str, topic: &'static str, standing: &Standing, report: &mut Report) {
     match standing {
         Standing::Level(version) => report.ok(subject, topic, format!("version {version}, this release's")),
-        Standing::OneAhead(version) => {
-            report.ok(
-                subject,
-                topic,
-                format!("version {version}, the next release's, on which this one runs"),
-            );
-        }
-        Standing::Ahead { schema, ours } => report.fail(
+        Standing::Next(version) => report.ok(
             subject,
             topic,
-            format!("version {schema}; this release knows {ours} and runs on one migration more"),
+            format!("version {version}, a later one than this release's, on which it runs"),
+        ),
+        Standing::Ahead { schema, most } => report.fail(
+            subject,
+            topic,
+            format!("version {schema}; this release runs on at most {most}"),
             "use a newer release of Holdfast",
         ),
         Standing::Behind { missing } => {

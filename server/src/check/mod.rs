@@ -9,7 +9,6 @@
 mod broker;
 pub mod connections;
 mod database;
-mod ledger;
 mod listening;
 mod report;
 
@@ -24,22 +23,11 @@ pub use report::{Finding, Report, Verdict};
 const SERVER: &str = include_str!("queries/server.sql");
 const LIMITS: &str = include_str!("queries/limits.sql");
 const NOTIFY: &str = include_str!("queries/notify.sql");
-const SERVICE_LINE: &str = include_str!("queries/service_line.sql");
-const CONTROL_LINE: &str = include_str!("queries/control_line.sql");
 const MISSING_RIGHTS: &str = include_str!("queries/missing_rights.sql");
 
-/// Every statement of this module, by file name: a test PREPAREs them all. (That of the control line only fits a control
-/// database, and is not among them; see [`CONTROL_QUERIES`].)
-pub const QUERIES: &[(&str, &str)] = &[
-    ("server", SERVER),
-    ("limits", LIMITS),
-    ("notify", NOTIFY),
-    ("service_line", SERVICE_LINE),
-    ("missing_rights", MISSING_RIGHTS),
-];
-
-/// The statements that fit a control database only.
-pub const CONTROL_QUERIES: &[(&str, &str)] = &[("control_line", CONTROL_LINE)];
+/// Every statement of this module, by file name: a test PREPAREs them all.
+pub const QUERIES: &[(&str, &str)] =
+    &[("server", SERVER), ("limits", LIMITS), ("notify", NOTIFY), ("missing_rights", MISSING_RIGHTS)];
 
 /// Asks everybody everything.
 pub async fn all(config: &Config) -> Report {

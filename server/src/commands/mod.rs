@@ -7,6 +7,7 @@ mod admin;
 mod check;
 mod config;
 mod dev;
+mod forget_service;
 mod migrate;
 mod probe;
 mod serve;
@@ -27,7 +28,9 @@ use crate::config::Effective;
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serves until SIGTERM or SIGINT. Does not migrate.
-    Serve(ConfigFile),
+    ///
+    /// Refuses a configuration that leaves out a service which was served before and may have undelivered events.
+    Serve(serve::Arguments),
     /// Brings the control database and every service database to this release's schema. Safe to repeat.
     ///
     /// The configuration's accounts must own schema `holdfast` or be allowed to create it.
@@ -36,6 +39,8 @@ pub enum Command {
     ///
     /// One line an answer: ok, warn or FAIL, and what to do. Exit code 0 unless something is a FAIL.
     Check(check::Arguments),
+    /// Takes a service that is not configured any more off the roster, whatever is left in its database.
+    ForgetService(forget_service::Arguments),
     /// Prints the configuration: all there is to set, or what comes of file and environment.
     #[command(subcommand)]
     Config(config::Command),
@@ -62,9 +67,10 @@ impl Command {
     /// What made it fail, with everything that was being done.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         match self {
-            Self::Serve(file) => serve::run(file.read_for_serving()?).await,
+            Self::Serve(arguments) => serve::run(arguments).await,
             Self::Migrate(file) => migrate::run(&file.read()?.config).await,
             Self::Check(arguments) => check::run(arguments).await,
+            Self::ForgetService(arguments) => forget_service::run(arguments).await,
             Self::Config(command) => config::run(command),
             Self::Dev(arguments) => dev::run(arguments).await,
             Self::Token(arguments) => token::run(arguments),

@@ -108,6 +108,8 @@ pub struct Drain {
     pub held_age_warn: Duration,
     /// How often held events are looked at.
     pub held_watch: Duration,
+    /// How often schemas are held against what this release expects; 0 = never, not even at start.
+    pub schema_check: Duration,
 }
 
 /// Beyond any sense, and sums of a few of them still fit a clock.
@@ -298,6 +300,7 @@ impl Drain {
             ticket_sweep_interval: section.get("ticket_sweep_interval", Duration::from_secs(30)),
             held_age_warn: section.get("held_age_warn", Duration::from_secs(7_200)),
             held_watch: section.get("held_watch", Duration::from_secs(300)),
+            schema_check: section.get("schema_check", Duration::from_secs(300)),
         }
     }
 
@@ -316,6 +319,9 @@ impl Drain {
             ("drain.held_watch", self.held_watch),
         ] {
             bounded(field, value, notes);
+        }
+        if self.schema_check > LONGEST {
+            notes.wrong("drain.schema_check", "must be at most 1 day");
         }
         if self.ticket_sweep_after > LONGEST {
             notes.wrong("drain.ticket_sweep_after", "must be at most 1 day");

@@ -278,7 +278,7 @@ fn problems_of_every_kind_and_section_are_listed_in_one_go() {
         "control.max_connections (line 5): must be a whole number, not a text",
         "broker.url (line 7): must be a text in quotes, not a list",
         "drain.lease (line 10): must be a duration with its unit, as \"500ms\", \"30s\" or \"2m\"",
-        "drain.confirm (line 11): is no setting; in [drain] there are lease, poll, batch, sweep, ticket_sweep_after, ticket_sweep_interval, held_age_warn, held_watch",
+        "drain.confirm (line 11): is no setting; in [drain] there are lease, poll, batch, sweep, ticket_sweep_after, ticket_sweep_interval, held_age_warn, held_watch, schema_check",
         "services.b_.database_url: is missing; say it here, in a file that services.b_.database_url_file names, or in HOLDFAST_SERVICES__B___DATABASE_URL",
         "services.orders.parked_blocks (line 14): must be true or false, not a text",
         "replicas (line 3): must be between 1 and 1000",

@@ -7,6 +7,7 @@
 
 mod conn;
 mod error;
+mod gate;
 mod listener;
 mod lone;
 pub mod migrate;
@@ -16,6 +17,7 @@ mod tx;
 
 pub use conn::Conn;
 pub use error::{Error, Kind};
+pub use gate::Gate;
 pub use listener::Listener;
 pub use lone::Lone;
 pub use pool::{Options, Pool};

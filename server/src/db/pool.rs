@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::conn::Loans;
-use super::{Answer, Begin, Conn, Error, Pulse, Read, Tx, lone};
+use super::{Answer, Begin, Conn, Error, Gate, Pulse, Read, Tx, lone};
 use crate::metrics;
 
 /// How to reach one database.
@@ -41,6 +41,7 @@ pub struct Pool {
     /// Why no connection came, when that was last asked.
     reason: Arc<Mutex<Option<(Instant, Error)>>>,
     pulse: Pulse,
+    gate: Gate,
     metrics: Option<metrics::Pool>,
 }
 
@@ -86,6 +87,7 @@ impl Pool {
             loans: Loans::default(),
             reason: Arc::default(),
             pulse: Pulse::default(),
+            gate: Gate::default(),
             metrics: None,
         })
     }
@@ -99,6 +101,11 @@ impl Pool {
     /// The database's signs of life.
     pub fn pulse(&self) -> &Pulse {
         &self.pulse
+    }
+
+    /// Whether its schema is one that we can work with.
+    pub fn gate(&self) -> &Gate {
+        &self.gate
     }
 
     /// Brings the metrics up to date that are only looked at.

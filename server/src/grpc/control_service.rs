@@ -112,7 +112,7 @@ impl ControlFront {
     fn get(&self, caller: &Caller, name: &str) -> Result<v1::GetServiceResponse, Failure> {
         Services::check_name(name)?;
         let ServiceHandle { settings, metrics, depth, operator, .. } =
-            self.services.to_read(&caller.read(name)?)?;
+            self.services.to_describe(&caller.read(name)?)?;
         Ok(v1::GetServiceResponse {
             name: name.to_owned(),
             health: health_of(&self.facts.look(), name),

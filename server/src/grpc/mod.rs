@@ -89,7 +89,7 @@ impl Services {
 
     /// A service, for who may stage for it.
     fn to_write(&self, scope: &WriteScope) -> Result<&ServiceHandle, Failure> {
-        self.0.get(scope.service()).ok_or(Failure::UnknownService)
+        served(self.known(scope.service())?)
     }
 
     /// A service, for who may operate it.
@@ -99,8 +99,22 @@ impl Services {
 
     /// A service, for who may look at it.
     fn to_read(&self, scope: &ReadScope) -> Result<&ServiceHandle, Failure> {
-        self.0.get(scope.service()).ok_or(Failure::UnknownService)
+        served(self.known(scope.service())?)
     }
+
+    /// The same for an answer that needs no database.
+    fn to_describe(&self, scope: &ReadScope) -> Result<&ServiceHandle, Failure> {
+        self.known(scope.service())
+    }
+
+    fn known(&self, name: &str) -> Result<&ServiceHandle, Failure> {
+        self.0.get(name).ok_or(Failure::UnknownService)
+    }
+}
+
+/// Nothing is done in a database whose schema is not ours.
+fn served(handle: &ServiceHandle) -> Result<&ServiceHandle, Failure> {
+    handle.pool.gate().refusal().map_or(Ok(handle), |difference| Err(Failure::Drift(difference)))
 }
 
 /// Who calls, as the layer found out, and what is asked for.

@@ -2,6 +2,7 @@
 //! when to come again. Texts are at most 1 KB and hold no SQL, payload or connection string.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_proto::ERROR_DOMAIN;
@@ -44,6 +45,8 @@ pub enum Failure {
     Operator(operator::Refused),
     /// A read failed.
     Read(db::Error),
+    /// The service's schema is not ours.
+    Drift(Arc<str>),
     /// A fault of ours.
     Internal,
 }
@@ -104,6 +107,9 @@ impl Failure {
         metadata.insert("applied".to_owned(), if row.applied_unknown { "unknown" } else { "no" }.to_owned());
         if let Self::Hold(holds::Refused::Decided(outcome)) = &self {
             metadata.insert("outcome".to_owned(), outcome.as_str().to_owned());
+        }
+        if let Self::Drift(difference) = &self {
+            metadata.insert("difference".to_owned(), difference.to_string());
         }
         let mut details = ErrorDetails::with_error_info(row.reason.reason(), ERROR_DOMAIN, metadata);
         if let Some(after) = row.retry {
@@ -173,6 +179,12 @@ impl Failure {
                 database_row(error, service, !error.certainly_not_applied())
             }
             Self::Read(error) => database_row(error, service, false),
+            Self::Drift(difference) => Row::no(
+                ErrorReason::SchemaDrift,
+                format!(
+                    "the schema of service {service}'s database is not one this server works with: {difference}"
+                ),
+            ),
             Self::Internal => Row::no(ErrorReason::Internal, "a fault in the server; see its log").unknown(),
         }
     }

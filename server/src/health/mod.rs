@@ -6,8 +6,8 @@
 //! | `""` | the process runs and is not stopping |
 //! | `liveness` | the process runs, to its last moment: a restart mends nothing that a stop does not |
 //! | `readiness` | calls can be answered: the configuration is valid (else there is no server), the listener open, no stop under way |
-//! | `control` | the control database has given a sign of life within [`SILENT`] |
-//! | `service/NAME` | the service's database has |
+//! | `control` | the control database has given a sign of life within [`SILENT`], and its schema is one that we work with |
+//! | `service/NAME` | the same of the service's database |
 //! | `broker` | connected, not blocked, and answering |
 //!
 //! Readiness depends on no database and not on the broker: staging for one service goes on while another's database is away,
@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::broker::Weather;
-use crate::db::Pulse;
+use crate::db::{Gate, Pulse};
 
 /// A database that is looked at each second and was silent for so long does not serve. Changes are seen within ten seconds.
 pub const SILENT: Duration = Duration::from_secs(5);
@@ -58,9 +58,9 @@ pub struct Facts {
     /// The server stops.
     pub stopping: CancellationToken,
     /// The control database.
-    pub control: Pulse,
+    pub control: (Pulse, Gate),
     /// The services' databases, by name.
-    pub services: Vec<(String, Pulse)>,
+    pub services: Vec<(String, Pulse, Gate)>,
     /// The publishing connection.
     pub weather: watch::Receiver<Weather>,
     /// Whether the broker answers on it.
@@ -82,14 +82,12 @@ impl Facts {
             Component::of("", process((!started).then_some("the server has not started yet"))),
             Component::of("liveness", None),
             Component::of("readiness", process(listener)),
-            Component::of("control", process(None).or_else(|| database_of(&self.control))),
+            Component::of("control", process(None).or_else(|| database_of(&self.control.0, &self.control.1))),
             Component::of("broker", process(None).or_else(|| self.broker())),
         ];
-        all.extend(
-            self.services.iter().map(|(name, pulse)| {
-                Component::of(service(name), process(None).or_else(|| database_of(pulse)))
-            }),
-        );
+        all.extend(self.services.iter().map(|(name, pulse, gate)| {
+            Component::of(service(name), process(None).or_else(|| database_of(pulse, gate)))
+        }));
         all
     }
 
@@ -106,8 +104,12 @@ impl Facts {
     }
 }
 
-fn database_of(pulse: &Pulse) -> Option<String> {
-    database(pulse.silence(), pulse.trouble())
+fn database_of(pulse: &Pulse, gate: &Gate) -> Option<String> {
+    // First: what else it does not answer then comes of this.
+    let drifted = gate
+        .refusal()
+        .map(|difference| format!("its schema is not one that this release works with: {difference}"));
+    drifted.or_else(|| database(pulse.silence(), pulse.trouble()))
 }
 
 /// What is wrong with a database, if anything is.
@@ -143,12 +145,12 @@ mod tests {
             listener: Arc::new(AtomicBool::new(true)),
             started: Arc::default(),
             stopping: CancellationToken::new(),
-            control: Pulse::default(),
-            services: vec![("orders".into(), Pulse::default())],
+            control: Default::default(),
+            services: vec![("orders".into(), Pulse::default(), Gate::default())],
             weather: seen_weather,
             responsive: seen_responsive,
         };
-        facts.control.beat();
+        facts.control.0.beat();
         facts.services[0].1.beat();
         World { facts, weather, responsive }
     }
@@ -183,13 +185,24 @@ mod tests {
     fn a_database_that_was_never_seen_is_its_services_trouble_and_nobody_elses() {
         let mut world = world();
         assert!(down(&world.facts).is_empty());
-        world.facts.services.push(("billing".into(), Pulse::default()));
+        world.facts.services.push(("billing".into(), Pulse::default(), Gate::default()));
         assert_eq!(down(&world.facts), ["service/billing"]);
         world.facts.services[1].1.missed(&crate::db::Error::standby());
         let last = world.facts.look().pop().unwrap();
         assert_eq!(last.why, "no sign of life yet: the database is a standby");
         world.facts.services[1].1.beat();
         assert!(down(&world.facts).is_empty());
+    }
+
+    #[test]
+    fn a_schema_that_is_not_ours_is_its_services_trouble_however_well_the_database_lives() {
+        let world = world();
+        world.facts.services[0].2.shut("index x is missing");
+        assert_eq!(down(&world.facts), ["service/orders"]);
+        assert!(world.facts.look().pop().unwrap().why.ends_with("works with: index x is missing"));
+        world.facts.services[0].2.open();
+        world.facts.control.1.shut("y");
+        assert_eq!(down(&world.facts), ["control"]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod grpc;
 mod holds;
 mod labels;
 mod retention;
+mod schema;
 mod staging;
 
 use std::fmt;
@@ -30,6 +31,7 @@ pub use drain::Drain;
 pub use grpc::Grpc;
 pub use holds::Holds;
 pub use retention::Retention;
+pub use schema::Schema;
 pub use staging::{Stage, Tickets};
 
 use declare::Declare;
@@ -50,6 +52,7 @@ struct Inner {
     depth: depth::Families,
     holds: holds::Families,
     retention: retention::Families,
+    schema: schema::Families,
     db: db::Families,
     broker: Broker,
     grpc: Grpc,
@@ -79,6 +82,8 @@ pub struct ServiceMetrics {
     pub holds: Holds,
     /// What was pruned.
     pub retention: Retention,
+    /// What its schema looks like.
+    pub schema: Schema,
     /// Connections to it.
     pub pool: Pool,
 }
@@ -102,6 +107,7 @@ impl Metrics {
         let depth = depth::Families::declare(&mut d)?;
         let holds = holds::Families::declare(&mut d)?;
         let retention = retention::Families::declare(&mut d)?;
+        let schema = schema::Families::declare(&mut d)?;
         let db = db::Families::declare(&mut d)?;
         let broker = Broker::declare(&mut d)?;
         let grpc = Grpc::declare(&mut d)?;
@@ -125,6 +131,7 @@ impl Metrics {
             depth,
             holds,
             retention,
+            schema,
             db,
             broker,
             grpc,
@@ -144,6 +151,7 @@ impl Metrics {
             depth: self.0.depth.service(service),
             holds: self.0.holds.service(service),
             retention: self.0.retention.service(service),
+            schema: self.0.schema.service(service),
             pool: self.0.db.service(service),
         }
     }

@@ -131,10 +131,32 @@ impl Report {
         }
     }
 
+    /// Rows that are not published, whatever they wait for.
+    pub fn undelivered(&self) -> i64 {
+        self.states.values().map(|state| state.rows).sum()
+    }
+
     /// Rows of a state.
     pub fn rows(&self, state: &str) -> i64 {
         self.states.get(state).map_or(0, |state| state.rows)
     }
+}
+
+/// Measures how many rows of an outbox are not published, for at most `limit`.
+///
+/// # Errors
+/// The database's.
+pub async fn undelivered(pool: &Pool, limit: Duration) -> Result<i64, db::Error> {
+    Ok(measure(pool, limit).await?.undelivered())
+}
+
+async fn measure(pool: &Pool, limit: Duration) -> Result<Report, db::Error> {
+    let measured = db::within(limit, async {
+        let mut read = pool.read().await?;
+        let measured = sql::depth(read.conn(), EXACT, MOST_KEYS).await;
+        read.finish(measured).await
+    });
+    Ok(Report::of(&measured.await?))
 }
 
 /// What was measured last, and when; `None` before the first time.
@@ -182,13 +204,7 @@ impl Depth {
     /// # Errors
     /// The database's; then what was measured before stands, and its time with it.
     pub async fn run_once(&self) -> Result<Report, db::Error> {
-        let measured = db::within(self.options.limit, async {
-            let mut read = self.pool.read().await?;
-            let measured = sql::depth(read.conn(), EXACT, MOST_KEYS).await;
-            read.finish(measured).await
-        })
-        .await?;
-        let report = Report::of(&measured);
+        let report = measure(&self.pool, self.options.limit).await?;
         self.tell(&report);
         self.latest.send_replace(Some((report.clone(), SystemTime::now())));
         Ok(report)

@@ -160,11 +160,11 @@ impl Resolver {
                     }
                 }
                 Err(error) if failing => {
-                    self.pool.pulse().missed(&error);
+                    self.missed(&error);
                     debug!(service.name = %self.metrics.service(), %error, "resolver still fails");
                 }
                 Err(error) => {
-                    self.pool.pulse().missed(&error);
+                    self.missed(&error);
                     failing = true;
                     warn!(service.name = %self.metrics.service(), %error, "resolver cannot reach its database");
                 }
@@ -183,6 +183,13 @@ impl Resolver {
                     }
                 }
             }
+        }
+    }
+
+    fn missed(&self, error: &db::Error) {
+        self.pool.pulse().missed(error);
+        if error.kind == db::Kind::Schema {
+            self.pool.gate().smells();
         }
     }
 

@@ -74,7 +74,7 @@ async fn where_all_is_well_check_says_so_line_by_line_and_exits_with_zero() {
     assert_eq!(said.code, Some(0), "{}{}", said.out, said.err);
     let of = |verdict: &str| said.out.lines().filter(|line| line.starts_with(verdict)).count();
     // fsync is off in the tests' PostgreSQL, once for each database.
-    assert_eq!((of("ok  "), of("warn"), of("FAIL")), (11, 2, 0), "{}", said.out);
+    assert_eq!((of("ok  "), of("warn"), of("FAIL")), (14, 2, 0), "{}", said.out);
     let version = format!("version {}, this release's", migrate::service_version());
     for line in ["fsync is off", &version, "may do what the server does", "PostgreSQL "] {
         assert!(said.out.contains(line), "{line} in {}", said.out);
@@ -94,10 +94,12 @@ async fn everything_that_is_wrong_is_said_at_once_and_the_exit_code_is_one() {
         format!("INSERT INTO holdfast.schema_migrations SELECT {version}, 'later', now(), true, '\\x00', 1;")
     };
     behind.run("DELETE FROM holdfast.schema_migrations WHERE version = 1").await;
-    ahead.run(&(add(90001) + &add(90002))).await;
-    next.run(&add(90001)).await;
+    ahead.run(&(add(101) + &add(201))).await;
+    next.run(&(add(101) + &add(102))).await;
+    next.run("CREATE INDEX more ON holdfast.event_outbox (event_type)").await;
     differs.run("UPDATE holdfast.schema_migrations SET checksum = '\\x01' WHERE version = 1").await;
     half.run("UPDATE holdfast.schema_migrations SET success = false WHERE version = 1").await;
+    half.run("DROP INDEX holdfast.event_outbox_fresh").await;
     let lacking = with_a_login(&rights, "SELECT, INSERT").await;
     let limited = Database::service().await;
     let few = with_a_login(&limited, ALL).await;
@@ -125,6 +127,9 @@ async fn everything_that_is_wrong_is_said_at_once_and_the_exit_code_is_one() {
         ("services.behind schema", "fail"),
         ("services.ahead schema", "fail"),
         ("services.next schema", "ok"),
+        ("services.next drift", "warn"),
+        ("services.ahead drift", "fail"),
+        ("services.half drift", "fail"),
         ("services.differs schema", "fail"),
         ("services.half schema", "fail"),
         ("services.rights rights", "fail"),
@@ -139,7 +144,8 @@ async fn everything_that_is_wrong_is_said_at_once_and_the_exit_code_is_one() {
     for words in [
         "run `holdfast migrate`",
         "migrations not applied yet: 1",
-        "version 90002",
+        "version 201; this release runs on at most 199",
+        "index holdfast.event_outbox_fresh is missing",
         "DELETE, UPDATE on table event_outbox",
         // As JSON has it.
         &format!("the login \\\"{}_login\\\" has a limit of 7", limited.name()),
@@ -150,6 +156,22 @@ async fn everything_that_is_wrong_is_said_at_once_and_the_exit_code_is_one() {
     assert!(!said.out.contains("hunter2") && !said.err.contains("hunter2"));
     // All at the same time: one that is away costs its own patience and no other's.
     assert!(begun.elapsed().as_secs() < 25, "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_service_that_the_configuration_leaves_out_is_told() {
+    let stage = Scene::builder().stage().await;
+    let said = checked(&stage.config).await;
+    assert_eq!(verdict(&said, "control roster"), "ok", "{}", said.out);
+    stage
+        .control
+        .run("INSERT INTO holdfast.known_service (name, undelivered, counted_at) VALUES ('gone', 5, now())")
+        .await;
+
+    let said = checked(&stage.config).await;
+
+    assert_eq!(verdict(&said, "control roster"), "fail", "{}", said.out);
+    assert!(said.out.contains("gone (5 undelivered"), "{}", said.out);
 }
 
 #[tokio::test]

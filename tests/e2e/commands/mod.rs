@@ -14,6 +14,7 @@ use tokio::process::Command;
 mod check;
 mod closed_stdout;
 mod config;
+mod forget_service;
 mod migrate;
 
 /// A command, without what this run exports for its tests.

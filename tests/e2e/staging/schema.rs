@@ -6,7 +6,7 @@ use holdfast_server::{
     audit, check,
     db::migrate,
     dev::{Postgres, postgres},
-    lookup, outbox, retention, tickets,
+    lookup, outbox, retention, roster, schema, tickets,
 };
 use holdfast_tests::{
     database::{Database, Kind},
@@ -16,7 +16,7 @@ use holdfast_tests::{
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use uuid::Uuid;
 
-const LISTS: [(&str, &[(&str, &str)]); 10] = [
+const LISTS: [(&str, &[(&str, &str)]); 11] = [
     ("check", check::QUERIES),
     ("outbox", outbox::QUERIES),
     ("outbox/holds", outbox::holds::QUERIES),
@@ -27,11 +27,12 @@ const LISTS: [(&str, &[(&str, &str)]); 10] = [
     ("retention", retention::QUERIES),
     ("tickets", tickets::QUERIES),
     ("lookup", lookup::QUERIES),
+    ("schema", schema::QUERIES),
 ];
 
 /// What only the control database has.
-const CONTROL_LISTS: [(&str, &[(&str, &str)]); 2] =
-    [("audit", audit::QUERIES), ("check", check::CONTROL_QUERIES)];
+const CONTROL_LISTS: [(&str, &[(&str, &str)]); 3] =
+    [("audit", audit::QUERIES), ("roster", roster::QUERIES), ("schema", schema::CONTROL_QUERIES)];
 
 /// Names the folder with the servers that `./x test --postgres N` has fetched so far.
 const OTHER_POSTGRES: &str = "HOLDFAST_TEST_POSTGRES_FOLDER";

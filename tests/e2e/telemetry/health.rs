@@ -38,8 +38,8 @@ async fn nothing_serves_before_it_was_seen_good_and_only_liveness_once_the_serve
         listener: Arc::new(AtomicBool::new(false)),
         started: Arc::default(),
         stopping: CancellationToken::new(),
-        control: Pulse::default(),
-        services: vec![("orders".to_owned(), Pulse::default())],
+        control: Default::default(),
+        services: vec![("orders".to_owned(), Pulse::default(), Default::default())],
         weather,
         responsive,
     };
@@ -57,7 +57,7 @@ async fn nothing_serves_before_it_was_seen_good_and_only_liveness_once_the_serve
     let probing = tokio::spawn(probes::run(reporter, facts.clone()));
     let (open, stopping) = (facts.listener.clone(), facts.stopping.clone());
     let watching = tokio::spawn(probes::watch_listener(address, open, stopping));
-    facts.control.beat();
+    facts.control.0.beat();
     facts.services[0].1.beat();
 
     for name in ALL {

@@ -111,9 +111,12 @@ impl<P: Publisher> Desk<P> {
         self.shared.options.window.saturating_sub(self.flight.unsettled())
     }
 
-    /// Whether a pass may claim: the broker takes messages, and there is room for enough rows to be worth one.
+    /// Whether a pass may claim: the broker takes messages, the schema is ours, and there is room for enough rows to be worth one.
     fn can_claim(&self) -> bool {
-        self.fair() && self.doubtful.is_none() && self.room() >= (self.shared.options.window / 6).max(1)
+        self.fair()
+            && self.shared.pool.gate().is_open()
+            && self.doubtful.is_none()
+            && self.room() >= (self.shared.options.window / 6).max(1)
     }
 
     pub(super) fn start_what_can(&mut self) {

@@ -182,6 +182,7 @@ impl<P: Publisher> Drainer<P> {
         let mut desk =
             Desk::new(self.shared.clone(), flight, self.publisher.weather(), self.resolver.clone());
         let (mut hints, mut looks) = (self.hints, self.looks);
+        let mut gate = self.shared.pool.gate().changes();
         let stop_at = loop {
             desk.start_what_can();
             let wake = tokio::time::sleep_until(desk.wake_at());
@@ -196,6 +197,7 @@ impl<P: Publisher> Drainer<P> {
                 () = self.resolved.notified() => desk.want_pass = true,
                 Ok(()) = looks.changed() => desk.looked(*looks.borrow_and_update()),
                 Ok(()) = desk.weather.changed() => desk.want_pass = true,
+                Ok(()) = gate.changed() => desk.want_pass = true,
                 () = wake => desk.tick(),
             }
         };

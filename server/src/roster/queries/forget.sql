@@ -1,0 +1,1 @@
+DELETE FROM holdfast.known_service WHERE name = $1 RETURNING name, undelivered, counted_at, last_seen
