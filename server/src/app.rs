@@ -38,8 +38,8 @@ use crate::check::connections;
 use crate::config::{Auth, Config, Secret, Service, Tls, Unroutable, Wake};
 use crate::db::{self, Pool};
 use crate::grpc::{
-    Admin, Authentication, Calls, ControlFront, Gate, HoldFront, OutboxAdminFront, OutboxFront, Reflection, RenameOversize,
-    RequestId, ServiceHandle, Services, Settings, ThisReplica, probes,
+    Admin, Authentication, Calls, ControlFront, Gate, HoldFront, OutboxAdminFront, OutboxFront, Reflection,
+    RenameOversize, RequestId, ServiceHandle, Services, Settings, ThisReplica, probes,
 };
 use crate::health::Facts;
 use crate::metrics::Metrics;
@@ -361,8 +361,7 @@ impl Wiring<'_> {
         );
         tasks.spawn(&tasks.drains, "drainer", drainer.run(stop.front.clone()));
 
-        let operator =
-            Operator::new(pool.clone(), metrics.clone(), &options, paused, drain_hints.clone());
+        let operator = Operator::new(pool.clone(), metrics.clone(), &options, paused, drain_hints.clone());
         let holds = holds::Desk::new(pool.clone(), metrics.clone(), drain_hints.clone());
         let watch_options = holds::watch::Options {
             interval: self.config.drain.held_watch,

@@ -65,13 +65,12 @@ impl ControlFront {
         let shown = |name: &str| {
             caller.read(name).is_ok() || caller.admin(name).is_ok() || caller.fleet_admin().is_ok()
         };
-        let services = services.into_iter().filter(|(name, _)| shown(name)).map(|(name, handle)| {
-            v1::ServiceSummary {
+        let services =
+            services.into_iter().filter(|(name, _)| shown(name)).map(|(name, handle)| v1::ServiceSummary {
                 name: name.to_owned(),
                 health: health_of(&components, name),
                 drain_paused: handle.operator.pause_seen().is_some(),
-            }
-        });
+            });
         let services = services.collect();
         let own = |one: &&Component| !one.name.starts_with("service/");
         v1::ListServicesResponse {
@@ -112,7 +111,8 @@ impl ControlFront {
 
     fn get(&self, caller: &Caller, name: &str) -> Result<v1::GetServiceResponse, Failure> {
         Services::check_name(name)?;
-        let ServiceHandle { settings, metrics, depth, operator, .. } = self.services.to_read(&caller.read(name)?)?;
+        let ServiceHandle { settings, metrics, depth, operator, .. } =
+            self.services.to_read(&caller.read(name)?)?;
         Ok(v1::GetServiceResponse {
             name: name.to_owned(),
             health: health_of(&self.facts.look(), name),

@@ -78,10 +78,7 @@ fn parts(
     (Some(event_type.to_owned()).filter(|text| !text.is_empty()), ordering_key.cloned())
 }
 
-pub(super) fn parked_filter(
-    filter: Option<&v1::EventFilter>,
-    violations: &mut Violations,
-) -> parked::Filter {
+pub(super) fn parked_filter(filter: Option<&v1::EventFilter>, violations: &mut Violations) -> parked::Filter {
     let Some(v1::EventFilter { event_type, ordering_key, all }) = filter else {
         return parked::Filter::default();
     };
@@ -341,8 +338,7 @@ pub(super) fn described_unresolved(page: unresolved::Page) -> v1::ListUnresolved
             ..v1::UnresolvedTicket::default()
         };
         if let Some(holder) = one.holder {
-            let kind =
-                if holder.pid == 0 { v1::TicketHolder::Prepared } else { v1::TicketHolder::Backend };
+            let kind = if holder.pid == 0 { v1::TicketHolder::Prepared } else { v1::TicketHolder::Backend };
             shown.holder = kind.into();
             shown.pid = holder.pid;
             shown.application_name = holder.application_name;

@@ -88,12 +88,7 @@ impl OutboxAdminFront {
             .await
     }
 
-    async fn many(
-        &self,
-        call: Call,
-        verb: Verb,
-        on: Selection,
-    ) -> Result<Response<v1::ActedOn>, Status> {
+    async fn many(&self, call: Call, verb: Verb, on: Selection) -> Result<Response<v1::ActedOn>, Status> {
         self.act(call, move |service| async move {
             let done = service.operator.act(verb, on).await.map_err(Failure::Operator)?;
             Ok(Acted { counts: list::counts(&done), answer: list::described_done(done) })
@@ -121,8 +116,7 @@ impl OutboxAdminService for OutboxAdminFront {
         let id = call_id(&request);
         let (caller, request) = calling(request)?;
         let mut violations = Violations::default();
-        let paging =
-            list::paging(request.page_size, &request.page_token, list::MOST_EVENTS, &mut violations);
+        let paging = list::paging(request.page_size, &request.page_token, list::MOST_EVENTS, &mut violations);
         let filter = list::pending_filter(request.filter.as_ref(), &mut violations);
         let mut said = request
             .filter
@@ -173,8 +167,7 @@ impl OutboxAdminService for OutboxAdminFront {
         let id = call_id(&request);
         let (caller, request) = calling(request)?;
         let mut violations = Violations::default();
-        let paging =
-            list::paging(request.page_size, &request.page_token, list::MOST_EVENTS, &mut violations);
+        let paging = list::paging(request.page_size, &request.page_token, list::MOST_EVENTS, &mut violations);
         let filter = list::parked_filter(request.filter.as_ref(), &mut violations);
         let said = request
             .filter

@@ -12,8 +12,8 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 use crate::auth::MissingScope;
 use crate::db::{self, Kind};
-use crate::outbox::{holds, operator};
 use crate::outbox::stage::Refused;
+use crate::outbox::{holds, operator};
 
 /// Everything an RPC of ours can fail with.
 #[derive(Debug)]

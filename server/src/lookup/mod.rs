@@ -112,7 +112,9 @@ impl Event {
             State::Pending if self.backing_off == Some(true) => {
                 "The last attempt failed; it is tried again at the next attempt's time."
             }
-            State::Pending if self.paused => "The drain of the service is paused by an admin; it goes on when that ends.",
+            State::Pending if self.paused => {
+                "The drain of the service is paused by an admin; it goes on when that ends."
+            }
             State::Pending => "Next in line: waits for the drainer and the broker.",
         }
     }

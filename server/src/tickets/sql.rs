@@ -12,8 +12,13 @@ const SWEEP: &str = include_str!("queries/sweep.sql");
 const HOLDERS: &str = include_str!("queries/holders.sql");
 
 /// Every statement of this module, by file name: a test PREPAREs them all.
-pub const QUERIES: &[(&str, &str)] =
-    &[("free", FREE), ("committed", COMMITTED), ("all_after", ALL_AFTER), ("sweep", SWEEP), ("holders", HOLDERS)];
+pub const QUERIES: &[(&str, &str)] = &[
+    ("free", FREE),
+    ("committed", COMMITTED),
+    ("all_after", ALL_AFTER),
+    ("sweep", SWEEP),
+    ("holders", HOLDERS),
+];
 
 pub(super) async fn free(conn: &mut db::Conn, tickets: &[i64]) -> Result<Vec<i64>, db::Error> {
     Ok(sqlx::query_scalar(FREE).bind(tickets).fetch_all(conn).await?)

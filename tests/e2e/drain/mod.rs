@@ -92,7 +92,12 @@ pub(crate) async fn row_is(database: &Database, id: &str, what: &str, wanted: im
 }
 
 /// One event by hand-written SQL, as a service without the client library would write it; `more` are further columns.
-pub(crate) async fn put(database: &Database, event_type: &str, key: Option<&str>, more: &[(&str, &str)]) -> String {
+pub(crate) async fn put(
+    database: &Database,
+    event_type: &str,
+    key: Option<&str>,
+    more: &[(&str, &str)],
+) -> String {
     let id = Uuid::now_v7().to_string();
     let key = key.map_or_else(|| "NULL".to_owned(), |key| format!("'{key}'"));
     let names: String = more.iter().map(|(name, _)| format!(", {name}")).collect();

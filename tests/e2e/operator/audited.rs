@@ -72,7 +72,8 @@ async fn every_verb_is_written_down_whether_it_was_done_or_denied() {
 
     let done = each(&scene, &auth::token_of("olga", "orders.admin")).await;
     let denied =
-        each(&scene, &auth::token_of("mallory", "orders.read orders.write billing.admin holdfast.admin")).await;
+        each(&scene, &auth::token_of("mallory", "orders.read orders.write billing.admin holdfast.admin"))
+            .await;
 
     assert_eq!((done, denied), (vec![Code::Ok; 8], vec![Code::PermissionDenied; 8]));
     for (sub, outcome) in [("olga", AdminOutcome::Done), ("mallory", AdminOutcome::Denied)] {
@@ -87,10 +88,7 @@ async fn every_verb_is_written_down_whether_it_was_done_or_denied() {
         json_of(&calls[4].arguments),
         json!({"filter": {"event_type": "order.none"}, "reason": "nobody wants them"})
     );
-    assert_eq!(
-        json_of(&calls[4].counts),
-        json!({"matched": 0, "acted": 0, "skipped": 0, "complete": true})
-    );
+    assert_eq!(json_of(&calls[4].counts), json!({"matched": 0, "acted": 0, "skipped": 0, "complete": true}));
     assert_eq!(json_of(&calls[6].arguments), json!({"reason": "a look"}));
     assert_eq!(json_of(&calls[7].counts), json!({"was_paused": true}));
     scene.end(0).await;

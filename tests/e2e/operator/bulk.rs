@@ -104,10 +104,7 @@ async fn what_is_left_alone_is_named_with_its_reason_and_followers_of_the_discar
     expected.sort_unstable();
     assert_eq!(named, expected);
     let counts = |why: SkipWhy| SkippedCount { why: why.into(), events: 1 };
-    assert_eq!(
-        done.skipped_counts,
-        [SkipWhy::NotFound, SkipWhy::Busy, SkipWhy::NotParked].map(counts)
-    );
+    assert_eq!(done.skipped_counts, [SkipWhy::NotFound, SkipWhy::Busy, SkipWhy::NotParked].map(counts));
     scene.client.wait_for_state(&behind, EventState::Published).await;
     assert_eq!(scene.server.metric(MISSED, ""), 0.0);
     let tally = scene.server.metric("holdfast_discarded_total", "discarded_by_admin");

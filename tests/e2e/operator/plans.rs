@@ -59,7 +59,10 @@ async fn a_page_of_what_is_not_out_costs_the_same_among_10000_and_among_40000_ro
         database.run("VACUUM ANALYZE holdfast.event_outbox").await;
         let pool = pool(&database);
         let plan = explain(&pool, outbox::pending::QUERIES, "page", PAGE).await;
-        assert!(plan.contains("event_outbox_unpublished") && !plan.contains("Seq Scan on event_outbox"), "{plan}");
+        assert!(
+            plan.contains("event_outbox_unpublished") && !plan.contains("Seq Scan on event_outbox"),
+            "{plan}"
+        );
         pages.push(buffers(&plan));
         filtered.push(buffers(&explain(&pool, outbox::pending::QUERIES, "page", FILTERED).await));
     }

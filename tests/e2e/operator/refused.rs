@@ -35,11 +35,7 @@ async fn all_that_is_wrong_with_a_request_is_told_at_once() {
     let scene = Scene::start().await;
     let mut raw = Operator::of(&scene).raw;
     let service = || SERVICE.to_owned();
-    let long = EventFilter {
-        event_type: "x".repeat(256),
-        ordering_key: Some("a\0".into()),
-        all: true,
-    };
+    let long = EventFilter { event_type: "x".repeat(256), ordering_key: Some("a\0".into()), all: true };
 
     let status = raw
         .list_pending(ListPendingRequest {

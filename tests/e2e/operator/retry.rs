@@ -71,13 +71,9 @@ async fn what_waits_for_anything_else_is_left_alone_and_says_for_what() {
     let parked = put(&scene.database, "order.parked", None, &PARKED).await;
     let sent = scene.commit(&event("order.sent")).await;
     scene.client.wait_for_state(&sent, EventState::Published).await;
-    let taken = put(
-        &scene.database,
-        "order.taken",
-        None,
-        &[("claimed_at", "now()"), ("claimed_by", "'somebody'")],
-    )
-    .await;
+    let taken =
+        put(&scene.database, "order.taken", None, &[("claimed_at", "now()"), ("claimed_by", "'somebody'")])
+            .await;
     let nobody = Uuid::now_v7().to_string();
 
     let done = operator.retry(&[&undecided.id, &held.id, &parked, &sent, &taken, &nobody]).await.unwrap();

@@ -186,8 +186,7 @@ impl Desk {
                 Some(row) if row.parked => WhyNot::Busy,
                 Some(_) => WhyNot::NotParked,
             };
-            answer.skipped =
-                left.into_iter().map(|id| Skipped { id, why: why(id), behind: None }).collect();
+            answer.skipped = left.into_iter().map(|id| Skipped { id, why: why(id), behind: None }).collect();
         }
         Ok(Some(answer))
     }

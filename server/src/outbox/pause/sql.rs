@@ -49,7 +49,12 @@ pub(super) async fn look(conn: &mut db::Conn) -> Result<Option<Pause>, db::Error
 }
 
 pub(super) async fn pause(conn: &mut db::Conn, by: &str, reason: &str) -> Result<Option<Pause>, db::Error> {
-    Ok(sqlx::query_as::<_, Columns>(PAUSE).bind(by).bind(reason).fetch_optional(conn).await?.and_then(Columns::pause))
+    Ok(sqlx::query_as::<_, Columns>(PAUSE)
+        .bind(by)
+        .bind(reason)
+        .fetch_optional(conn)
+        .await?
+        .and_then(Columns::pause))
 }
 
 pub(super) async fn resume(conn: &mut db::Conn) -> Result<Option<Pause>, db::Error> {
