@@ -445,7 +445,6 @@ impl Wiring<'_> {
             resolver_hints,
             resolved,
             looks,
-            paused.clone(),
         );
         tasks.spawn(&tasks.drains, "drainer", drainer.run(stop.front.clone()));
 

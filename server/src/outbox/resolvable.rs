@@ -22,14 +22,20 @@ pub struct OutboxRows {
     paused: Seen,
 }
 
-/// Whether there was work for a pass, each time that the resolver looked.
-pub type Looks = watch::Receiver<bool>;
+/// What the resolver sees of the drainer's, each time that it looks.
+#[derive(Debug, Clone)]
+pub struct Looks {
+    /// Whether there was work for a pass.
+    pub(super) work: watch::Receiver<bool>,
+    /// The pause of the drain, as last seen; the drainer tells, too.
+    pub(super) paused: Seen,
+}
 
 impl OutboxRows {
     /// The rows, and what the resolver sees of the drainer's work. `lease` is the drain's; `paused` is told of its pause.
     pub fn new(lease: Duration, paused: Seen) -> (Self, Looks) {
-        let (looks, seen) = watch::channel(false);
-        (Self { lease, looks, paused }, seen)
+        let (looks, work) = watch::channel(false);
+        (Self { lease, looks, paused: paused.clone() }, Looks { work, paused })
     }
 }
 

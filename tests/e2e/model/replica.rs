@@ -59,8 +59,7 @@ impl Replica {
         runtime.spawn(worker.run(stop.clone()));
         let resolved = Arc::new(Notify::new());
         let options = tickets::Options { interval: Duration::from_millis(50), ..tickets::Options::default() };
-        let paused = pause::Seen::new(metrics.drain.clone());
-        let (rows, looks) = OutboxRows::new(LEASE, paused.clone());
+        let (rows, looks) = OutboxRows::new(LEASE, pause::Seen::new(metrics.drain.clone()));
         let (resolver, asked) = tickets::Resolver::new(
             pool.clone(),
             vec![Arc::new(rows)],
@@ -81,7 +80,6 @@ impl Replica {
             asked,
             resolved,
             looks,
-            paused,
         );
         runtime.spawn(drainer.run(stop));
         drop(_entered);

@@ -72,7 +72,8 @@ async fn rows_of_a_ticket_that_nobody_has_are_told_as_nobodys() {
 
     let seen = list(&Operator::of(&scene), 0).await;
 
-    let [one] = seen.as_slice() else { panic!("{seen:?}") };
+    assert_eq!(seen.len(), 1, "{seen:?}");
+    let one = &seen[0];
     assert_eq!((one.ticket, one.holder(), one.pid, one.events), (ticket, TicketHolder::Nobody, 0, 1));
     stranger.sql("COMMIT").await;
     scene.end(1).await;

@@ -168,10 +168,10 @@ impl<P: Publisher> Drainer<P> {
         resolver: tickets::Hints,
         resolved: Arc<Notify>,
         looks: Looks,
-        paused: Seen,
     ) -> (Self, Hints) {
         let (sender, hints) = mpsc::channel(8192);
-        let shared = Arc::new(Shared { pool, options, metrics, paused, turn: Mutex::new(()) });
+        let shared =
+            Arc::new(Shared { pool, options, metrics, paused: looks.paused.clone(), turn: Mutex::new(()) });
         (Self { shared, publisher, hints, resolver, resolved, looks }, Hints(sender))
     }
 
@@ -181,7 +181,7 @@ impl<P: Publisher> Drainer<P> {
         let flight = Flight::new(self.publisher.clone(), &self.shared.options, self.shared.metrics.clone());
         let mut desk =
             Desk::new(self.shared.clone(), flight, self.publisher.weather(), self.resolver.clone());
-        let (mut hints, mut looks) = (self.hints, self.looks);
+        let (mut hints, mut looks) = (self.hints, self.looks.work);
         let mut gate = self.shared.pool.gate().changes();
         let stop_at = loop {
             desk.start_what_can();
