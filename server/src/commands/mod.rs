@@ -10,6 +10,7 @@ mod dev;
 mod forget_service;
 mod migrate;
 mod probe;
+mod schema;
 mod serve;
 mod server;
 mod token;
@@ -41,6 +42,8 @@ pub enum Command {
     Check(check::Arguments),
     /// Takes a service that is not configured any more off the roster, whatever is left in its database.
     ForgetService(forget_service::Arguments),
+    /// Prints what this release expects a database's schema to look like, a line a thing, with the definitions of indexes.
+    Schema(schema::Arguments),
     /// Prints the configuration: all there is to set, or what comes of file and environment.
     #[command(subcommand)]
     Config(config::Command),
@@ -71,6 +74,7 @@ impl Command {
             Self::Migrate(file) => migrate::run(&file.read()?.config).await,
             Self::Check(arguments) => check::run(arguments).await,
             Self::ForgetService(arguments) => forget_service::run(arguments).await,
+            Self::Schema(arguments) => schema::run(&arguments),
             Self::Config(command) => config::run(command),
             Self::Dev(arguments) => dev::run(arguments).await,
             Self::Token(arguments) => token::run(arguments),

@@ -42,6 +42,14 @@ pub enum Of {
 }
 
 impl Of {
+    /// What its schema should look like, as text: a line a thing, of each line of migrations.
+    pub fn texts(self) -> &'static [&'static str] {
+        match self {
+            Self::Service => &[SERVICE],
+            Self::Control => &[SERVICE, CONTROL],
+        }
+    }
+
     /// What its schema should look like.
     pub fn expected(self) -> Shape {
         match self {

@@ -1,4 +1,5 @@
 //! `holdfast admin`, as an terminal types it.
 
+mod acting;
 mod answers;
 mod reading;

@@ -2,6 +2,7 @@
 
 mod access;
 mod backlog;
+mod drift;
 mod held_rows;
 mod open_transactions;
 mod parked;
