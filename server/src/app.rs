@@ -127,7 +127,7 @@ pub enum Absent {
 /// # Errors
 /// The address is taken, the configuration cannot be wired, or it leaves out a service that may have something left.
 pub async fn start(config: Config) -> anyhow::Result<Running> {
-    start_with(config, Absent::Refuse).await
+    Box::pin(start_with(config, Absent::Refuse)).await
 }
 
 /// The same, with a word about services that are left out.
@@ -135,7 +135,7 @@ pub async fn start(config: Config) -> anyhow::Result<Running> {
 /// # Errors
 /// As [`start`].
 pub async fn start_with(config: Config, absent: Absent) -> anyhow::Result<Running> {
-    let looked = nobody_left_out(&config, absent).await?;
+    let looked = Box::pin(nobody_left_out(&config, absent)).await?;
     let listener = TcpListener::bind(config.listen)
         .await
         .with_context(|| format!("cannot listen on {}", config.listen))?;
@@ -273,7 +273,7 @@ async fn nobody_left_out(config: &Config, absent: Absent) -> anyhow::Result<bool
         }
         Ok(left)
     };
-    let asked = db::within(ROSTER_PATIENCE, asked).await;
+    let asked = db::within(ROSTER_PATIENCE, Box::pin(asked)).await;
     let _ = tokio::time::timeout(ADMIN_GRACE, control.close(ADMIN_GRACE)).await;
     let left = match asked {
         Ok(left) => left,

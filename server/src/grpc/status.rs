@@ -182,7 +182,7 @@ impl Failure {
             Self::Drift(difference) => Row::no(
                 ErrorReason::SchemaDrift,
                 format!(
-                    "the schema of service {service}'s database is not one this server works with: {difference}"
+                    "the schema in the database of service {service} is not one that this server works with: {difference}"
                 ),
             ),
             Self::Internal => Row::no(ErrorReason::Internal, "a fault in the server; see its log").unknown(),

@@ -16,7 +16,8 @@ use crate::staging::gate::Gate;
 
 /// Claims of a killed server heal soon.
 fn short_lease() -> Builder {
-    let broker = Scene::builder().set("broker", "confirm_timeout", "\"2s\"");
+    let broker =
+        Scene::builder().set("drain", "schema_check", "\"0s\"").set("broker", "confirm_timeout", "\"2s\"");
     broker.set("drain", "lease", "\"4s\"")
 }
 

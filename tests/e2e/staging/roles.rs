@@ -89,6 +89,14 @@ async fn with_the_granted_roles_alone_a_caller_stages_and_a_server_serves() {
     assert_eq!(holds.release(&pair("released", 1)).await, (1, false));
     assert_eq!(holds.drop_held(&pair("dropped", 1)).await, (1, false));
     scene.logs.wait_for("looked at what is held").await;
+    // The schemas could be looked at, and the roster written.
+    for service in [SERVICE, "holdfast-control"] {
+        let looked = scene
+            .server
+            .metric("holdfast_schema_looked_timestamp_seconds", &format!("service=\"{service}\""));
+        assert!(looked > 0.0, "{service}");
+    }
+    assert_eq!(scene.control.one::<i64>("SELECT count(*) FROM holdfast.known_service").await, 1);
     scene.logs.wait_for("event_outbox=1 hold_outcome=1").await;
     let census = scene.end(5).await;
     assert_eq!((census.published, census.gone["pruned"]), (2, 1));
