@@ -2,6 +2,7 @@
 //! `retry`, `pause`, `resume`.
 
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use clap::{ArgGroup, Args, ValueEnum};
 use holdfast_client::Transport;
@@ -11,6 +12,8 @@ use holdfast_proto::v1::{
     PauseDrainRequest, PendingFilter, PendingWhy, ResumeDrainRequest, RetryNowRequest, SkippedEvent,
     UnparkEventsRequest,
 };
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
 
 use super::output::{Column, Show, harmless};
 use super::session::{FAILED, Page, Session, Trouble};
@@ -326,6 +329,11 @@ impl Discard {
     }
 }
 
+/// How long to wait before the same call is sent again: the drain was busy, and nothing was done.
+fn busy(status: &Status) -> Option<Duration> {
+    (status.code() == Code::Aborted).then(|| status.get_details_retry_info()?.retry_delay).flatten()
+}
+
 /// Calls until all that was asked for was looked at, and tells what each call did: whoever stops it knows how far it came.
 async fn act(
     session: &Session,
@@ -333,9 +341,21 @@ async fn act(
     done: &str,
     mut ask: impl AsyncFnMut(String) -> Result<Option<ActedOn>, Trouble>,
 ) -> Result<ExitCode, Trouble> {
-    let (mut token, mut skipped) = (String::new(), 0);
+    let (mut token, mut skipped, mut busy_since) = (String::new(), 0, None);
     loop {
-        let Some(acted) = ask(token).await? else {
+        let answer = match ask(token.clone()).await {
+            Err(Trouble::Status(status)) => {
+                let since = *busy_since.get_or_insert_with(Instant::now);
+                match busy(&status).filter(|_| since.elapsed() < session.timeout) {
+                    Some(pause) => tokio::time::sleep(pause).await,
+                    None => return Err(status.into()),
+                }
+                continue;
+            }
+            other => other?,
+        };
+        busy_since = None;
+        let Some(acted) = answer else {
             return Err(anyhow::anyhow!("the answer says nothing; is the server another release?").into());
         };
         if session.json {

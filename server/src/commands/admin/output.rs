@@ -151,13 +151,13 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_shown_by_the_names_of_the_contract() {
+    fn a_message_is_shown_by_the_names_of_the_contract() -> anyhow::Result<()> {
         let summary = v1::ServiceSummary {
             name: "orders".into(),
             health: Some(v1::ComponentHealth { serving: true, ..Default::default() }),
             ..Default::default()
         };
-        let value = json(&summary).unwrap();
+        let value = json(&summary)?;
         assert_eq!(value["health"], json!({"name": "", "serving": true, "why": ""}));
         let columns = [
             ("service", "name", Show::Plain),
@@ -166,6 +166,7 @@ mod tests {
         ];
         assert_eq!(record(&columns, &value), "service  orders\nserving  yes\n");
         let event = v1::GetEventResponse { seq: i64::MAX, ..Default::default() };
-        assert_eq!(json(&event).unwrap()["seq"], "9223372036854775807");
+        assert_eq!(json(&event)?["seq"], "9223372036854775807");
+        Ok(())
     }
 }
