@@ -14,7 +14,7 @@ use sqlx::{Connection as _, Executor as _, PgConnection};
 use super::{held, put_held};
 use crate::staging::gate::Gate;
 
-/// Claims of a killed server heal soon.
+/// Claims of a killed server heal soon. (The gate is a trigger that is not the release's: it would shut the next server's.)
 fn short_lease() -> Builder {
     let broker =
         Scene::builder().set("drain", "schema_check", "\"0s\"").set("broker", "confirm_timeout", "\"2s\"");
