@@ -80,7 +80,6 @@ fn names_are_unique_and_follow_the_conventions_and_every_metric_is_explained() {
             "table",
             "method",
             "code",
-            "class",
             "version",
             "check",
             "kid",
