@@ -59,6 +59,8 @@ const STOP_WITHIN: Duration = Duration::from_millis(24_500);
 const FRONT_GRACE: Duration = Duration::from_secs(5);
 /// How long a TLS handshake may take: who connects and says nothing is let go.
 const TLS_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the drains are waited for before what is left is counted: by then they wait for databases that stand still.
+const COUNT_AFTER: Duration = Duration::from_secs(20);
 /// How long the first looks at schemas are waited for. A database that is away is not waited for any longer.
 const FIRST_LOOKS: Duration = Duration::from_secs(1);
 /// The same for the roster, which can refuse a start only at the start.
@@ -603,10 +605,12 @@ impl Running {
             self.tasks.staging.wait().await;
         };
         let all = async {
-            tokio::join!(front_and_staging, self.tasks.drains.wait());
+            let drains = tokio::time::timeout(COUNT_AFTER, self.tasks.drains.wait());
+            let _ = tokio::join!(front_and_staging, drains);
+            // Beside the end of a drain that waits for a stalled database, which must not make the stop longer still.
+            tokio::join!(self.tasks.drains.wait(), self.roster.last_count());
             self.stop.link.cancel();
-            // Bounded, and beside the link's end: a stalled database must not make the stop longer.
-            tokio::join!(self.tasks.link.wait(), self.roster.last_count());
+            self.tasks.link.wait().await;
             // All at once: each may have a connection that does not come back.
             join_all(self.pools.iter().map(|pool| pool.close(Duration::from_millis(500)))).await;
         };

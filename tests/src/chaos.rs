@@ -7,9 +7,10 @@
 //! It knows nothing of the protocols: a cut falls at a byte, not at a message.
 
 use std::{
+    collections::BTreeMap,
     net::{Ipv4Addr, SocketAddr},
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
     time::Duration,
@@ -58,12 +59,20 @@ struct Rules {
 struct Counters {
     accepted: AtomicU64,
     open: AtomicU64,
+    /// Open connections by the epoch that they were born in.
+    born: Mutex<BTreeMap<u64, u64>>,
     up: AtomicU64,
     down: AtomicU64,
     /// Times that a client spoke after its server had, or first.
     turns: AtomicU64,
     /// Bytes that passed since the last change of rules, for [`Flow::CutAfter`].
     spent: [AtomicU64; 2],
+}
+
+impl Counters {
+    fn born(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
+        self.born.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The proxy. Dropping it resets all its connections.
@@ -106,10 +115,14 @@ impl Proxy {
         self.change(|rules| rules.epoch += 1);
     }
 
-    /// Resets every open connection; new ones are treated as before.
+    /// Resets every open connection, and waits until they have ended; new ones are treated as before, and may be there already.
     pub async fn cut(&self) {
+        let epoch = self.rules.borrow().epoch;
         self.reset();
-        wait::until_equal("the proxy's open connections", wait::LONG, 0, || async { self.open() }).await;
+        wait::until_equal("the proxy's connections from before", wait::LONG, 0, || async {
+            self.counters.born().range(..=epoch).map(|(_, open)| open).sum()
+        })
+        .await;
     }
 
     /// Closes the listener: new connections are refused by the kernel, open ones go on.
@@ -219,10 +232,13 @@ async fn listen(
                     let Ok((client, _)) = accepted else { continue };
                     counters.accepted.fetch_add(1, SeqCst);
                     counters.open.fetch_add(1, SeqCst);
+                    let born = *rules.borrow();
+                    *counters.born().entry(born.epoch).or_default() += 1;
                     let (rules, counters) = (rules.clone(), counters.clone());
                     tokio::spawn(async move {
-                        carry(client, rules, &counters).await;
+                        carry(client, born, rules, &counters).await;
                         counters.open.fetch_sub(1, SeqCst);
+                        counters.born().entry(born.epoch).and_modify(|open| *open -= 1);
                     });
                 }
             }
@@ -241,8 +257,8 @@ async fn when(rules: &mut watch::Receiver<Rules>, so: impl FnMut(&Rules) -> bool
 }
 
 /// One connection, until both sides are done or it is cut.
-async fn carry(client: TcpStream, mut rules: watch::Receiver<Rules>, counters: &Counters) {
-    let Rules { epoch, target, .. } = *rules.borrow();
+async fn carry(client: TcpStream, born: Rules, mut rules: watch::Receiver<Rules>, counters: &Counters) {
+    let Rules { epoch, target, .. } = born;
     let target = SocketAddr::from((Ipv4Addr::LOCALHOST, target));
     let Ok(server) = TcpStream::connect(target).await else {
         let _ = client.set_zero_linger();

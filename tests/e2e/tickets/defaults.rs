@@ -20,7 +20,8 @@ const WITNESS: &str = "
         DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.witness();";
 
 async fn under(setting: &str) {
-    let stage = Scene::builder().stage().await;
+    // The gate would not serve a database with a stranger's trigger.
+    let stage = Scene::builder().set("drain", "schema_check", "\"0s\"").stage().await;
     stage.database.run(WITNESS).await;
     stage.database.run(&format!("ALTER DATABASE {} SET {setting}", stage.database.name())).await;
     let scene = stage.start().await;
