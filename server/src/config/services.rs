@@ -96,11 +96,18 @@ pub enum Unroutable {
 
 const NO_DATABASE_URL: &str = "must be postgres://user:password@host:port/database";
 
-/// The library takes any scheme, and a missing host for this machine's.
+/// The library takes any scheme, and fills what is missing with what the process's `PGHOST`, `PGUSER` and `PGDATABASE` say, or its
+/// own account: then two replicas of one configuration would go to different places. So all three must be in the URL.
 pub(super) fn parse(url: &str) -> Option<PgConnectOptions> {
     let rest = url.strip_prefix("postgres://").or_else(|| url.strip_prefix("postgresql://"))?;
-    let options = PgConnectOptions::from_str(url).ok()?;
-    (!rest.starts_with('/') && options.get_database().is_some()).then_some(options)
+    let (authority, path) = rest.split_once('/')?;
+    let (who, host) = authority.rsplit_once('@')?;
+    let user = who.split(':').next().unwrap_or_default();
+    let database = path.split('?').next().unwrap_or_default();
+    if user.is_empty() || host.is_empty() || host.starts_with(':') || database.is_empty() {
+        return None;
+    }
+    PgConnectOptions::from_str(url).ok()
 }
 
 pub(super) fn check(services: &BTreeMap<String, Service>, control: &Control, notes: &mut Notes) {

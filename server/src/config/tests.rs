@@ -100,10 +100,20 @@ fn an_unknown_field_is_an_error_that_names_its_line_and_shows_no_secret() {
 }
 
 #[test]
-fn a_database_url_needs_its_scheme_host_and_database() {
-    for bad in
-        ["mysql://h@db/orders", "postgres:/h@db/orders", "postgres://h@db", "postgres:///orders", "db/orders"]
-    {
+fn a_database_url_needs_its_scheme_user_host_and_database_whatever_the_process_has_in_its_environment() {
+    for bad in [
+        "mysql://h@db/orders",
+        "postgres:/h@db/orders",
+        "postgres://h@db",
+        "postgres://h@db/",
+        "postgres://h@db/?sslmode=require",
+        "postgres:///orders",
+        "postgres://db/orders",
+        "postgres://:hunter2@db/orders",
+        "postgres://h@/orders",
+        "postgres://h@:5432/orders",
+        "db/orders",
+    ] {
         let text = Config::parse(&GOOD.replace("postgres://holdfast:hunter2@db/orders", bad))
             .unwrap_err()
             .to_string();
