@@ -94,7 +94,7 @@ impl Services {
 
     /// A service, for who may operate it.
     fn to_operate(&self, scope: &AdminScope) -> Result<&ServiceHandle, Failure> {
-        self.0.get(scope.service()).ok_or(Failure::UnknownService)
+        served(self.known(scope.service())?)
     }
 
     /// A service, for who may look at it.

@@ -182,9 +182,16 @@ pub(super) fn asked(
 }
 
 /// For the audit: what came of it.
-pub(super) fn counts(done: &Done) -> Value {
+/// For the audit; `stopped`: the reason of what kept it from its end.
+pub(super) fn counts(done: &Done, stopped: Option<&str>) -> Value {
     let skipped: u64 = done.skipped.values().sum();
-    json!({"matched": done.matched, "acted": done.acted, "skipped": skipped, "complete": done.next.is_none()})
+    let mut counts = json!({
+        "matched": done.matched, "acted": done.acted, "skipped": skipped, "complete": done.next.is_none(),
+    });
+    if let Some(reason) = stopped {
+        counts["stopped"] = json!(reason);
+    }
+    counts
 }
 
 fn count(rows: u64) -> i64 {

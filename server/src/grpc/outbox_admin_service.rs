@@ -90,8 +90,9 @@ impl OutboxAdminFront {
 
     async fn many(&self, call: Call, verb: Verb, on: Selection) -> Result<Response<v1::ActedOn>, Status> {
         self.act(call, move |service| async move {
-            let done = service.operator.act(verb, on).await.map_err(Failure::Operator)?;
-            Ok(Acted { counts: list::counts(&done), answer: list::described_done(done) })
+            let (done, stopped) = service.operator.act(verb, on).await.map_err(Failure::Operator)?;
+            let stopped = stopped.map(|refused| Failure::Operator(refused).reason());
+            Ok(Acted { counts: list::counts(&done, stopped), answer: list::described_done(done) })
         })
         .await
     }

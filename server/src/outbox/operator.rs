@@ -222,22 +222,30 @@ impl Operator {
         Ok(ended)
     }
 
-    /// Does it.
+    /// Does it. By filter: what was done before a slice failed is told, with what that one failed of ([`Done::next`] is then
+    /// where it begins); it may have been done if its commit's answer was lost.
     ///
     /// # Errors
-    /// See [`Refused`]. Where slices were done before one failed: what they did is answered if the failure was that the drain
-    /// was busy; any other failure may not have been the first to write.
-    pub async fn act(&self, verb: Verb, on: Selection) -> Result<Done, Refused> {
+    /// See [`Refused`]: nothing was done, or, by the error's own account, perhaps.
+    pub async fn act(&self, verb: Verb, on: Selection) -> Result<(Done, Option<Refused>), Refused> {
         let mut done = Done::default();
+        let mut stopped = None;
         match on {
             Selection::Ids(mut ids) => {
                 ids.sort_unstable();
                 ids.dedup();
                 done.add(self.once(verb, &ids).await?);
             }
-            Selection::Filter(filter, after) => self.in_slices(verb, &filter, after, &mut done).await?,
+            Selection::Filter(filter, after) => {
+                if let Err(refused) = self.in_slices(verb, &filter, after, &mut done).await {
+                    if done.matched == 0 {
+                        return Err(refused);
+                    }
+                    stopped = Some(refused);
+                }
+            }
         }
-        Ok(done)
+        Ok((done, stopped))
     }
 
     async fn in_slices(
@@ -250,16 +258,9 @@ impl Operator {
         let begun = Instant::now();
         done.next = after;
         loop {
-            let found = self.find(verb, filter, done.next).await;
-            let (ids, next) = found.map_err(|error| after_slices(error, done))?;
+            let (ids, next) = self.find(verb, filter, done.next).await?;
             if !ids.is_empty() {
-                match self.once(verb, &ids).await {
-                    Ok(answer) => done.add(answer),
-                    // What was done is told; the rest is for the next call, which begins where this one stopped.
-                    Err(Refused::Busy) if done.matched > 0 => return Ok(()),
-                    Err(Refused::Busy) => return Err(Refused::Busy),
-                    Err(Refused::Database(error)) => return Err(after_slices(error, done).into()),
-                }
+                done.add(self.once(verb, &ids).await?);
             }
             done.next = next;
             if next.is_none() || begun.elapsed() >= SLICES {
@@ -299,10 +300,4 @@ impl Operator {
         }
         Ok(answer)
     }
-}
-
-/// Whatever became of this slice, those before it were done.
-fn after_slices(mut error: db::Error, done: &Done) -> db::Error {
-    error.commit_sent |= done.acted > 0;
-    error
 }

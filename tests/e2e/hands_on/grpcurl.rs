@@ -4,7 +4,7 @@
 use std::env;
 
 use holdfast_proto::FILE_DESCRIPTOR_SET;
-use holdfast_tests::{auth, caller::Caller, client::event, scene::Scene, wait};
+use holdfast_tests::{auth, caller::Caller, client::event, health::Health, scene::Scene, wait};
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 use serde_json::{Value, json};
@@ -222,4 +222,36 @@ async fn every_documented_grpcurl_line_works_as_it_stands() {
     caller.commit().await;
     scene.consumer.wait_for_ids(&[&placeholders.event, &placeholders.event_now], wait::LONG).await;
     scene.end(2).await;
+}
+
+/// These ask no database of a service.
+const FROM_MEMORY: [&str; 3] = [
+    "holdfast.v1.ControlService/ListServices",
+    "holdfast.v1.ControlService/GetService",
+    "holdfast.v1.ControlService/ListAdminAudit",
+];
+
+#[tokio::test]
+async fn every_documented_grpcurl_line_is_refused_while_the_schema_is_not_ours_but_for_what_asks_no_database()
+{
+    let scene = Scene::builder().set("drain", "schema_check", "\"200ms\"").start().await;
+    let health = Health::of(scene.server.address());
+    health.serves("service/orders").await;
+    scene.logs.expect("the service is not served until it is mended");
+    scene.database.run("DROP INDEX holdfast.hold_outcome_decided").await;
+    health.does_not_serve("service/orders").await;
+
+    for Line { method, arguments } in documented_lines() {
+        let typed = arguments.replace(ADDRESS, &scene.server.address().to_string());
+        let mut shell = Command::new("sh");
+        shell.env("TOKEN", token()).args(["-c", &format!("exec \"$0\" {typed}"), &grpcurl()]);
+        let said = output(shell).await;
+        if FROM_MEMORY.contains(&method.as_str()) {
+            assert!(said.is_ok(), "{method}: {said:?}");
+        } else {
+            let said = said.expect_err(&method);
+            assert!(said.contains("FailedPrecondition") && said.contains("SCHEMA_DRIFT"), "{method}: {said}");
+        }
+    }
+    scene.end(0).await;
 }

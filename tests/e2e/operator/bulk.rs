@@ -141,3 +141,37 @@ async fn of_more_skipped_rows_than_an_answer_names_all_are_counted() {
     stranger.close().await.unwrap();
     scene.end_as_it_is().await;
 }
+
+#[tokio::test]
+async fn a_slice_that_fails_does_not_hide_what_the_ones_before_it_did() {
+    let stage = Scene::builder().set("drain", "schema_check", "\"0s\"").stage().await;
+    put_many(&stage.database, "order.many", 1_500, &PARKED).await;
+    let guarded = put(&stage.database, "order.many", None, &PARKED).await;
+    stage
+        .database
+        .run(&format!(
+            "CREATE FUNCTION public.guard() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN IF OLD.id = '{guarded}' THEN RAISE EXCEPTION 'not this one'; END IF; RETURN OLD; END $$;
+             CREATE TRIGGER guard BEFORE DELETE ON holdfast.event_outbox FOR EACH ROW EXECUTE FUNCTION public.guard()"
+        ))
+        .await;
+    let scene = stage.start().await;
+    let operator = Operator::of(&scene);
+
+    let done = operator.discard_all(of_type("order.many"), "the test wants it").await.unwrap();
+
+    assert_eq!((done.matched, done.acted, done.skipped, done.complete), (1_000, 1_000, 0, false));
+    assert!(!done.continue_token.is_empty());
+    let counts: String = scene
+        .control
+        .one("SELECT counts::text FROM holdfast.admin_audit_outcome ORDER BY call DESC LIMIT 1")
+        .await;
+    let counts: serde_json::Value = serde_json::from_str(&counts).unwrap();
+    assert_eq!(counts["acted"], 1_000);
+    assert!(counts["stopped"].is_string(), "{counts}");
+    let again = operator.discard_all(of_type("order.many"), "the test wants it").await.unwrap_err();
+    assert_eq!(again.code(), Code::Unavailable, "nothing before it was done: {again:?}");
+    scene.database.run("DROP FUNCTION public.guard() CASCADE").await;
+    assert_eq!(operator.discard_all(of_type("order.many"), "the test wants it").await.unwrap().acted, 501);
+    assert_eq!(scene.end(1_501).await.gone["discarded_by_admin"], 1_501);
+}

@@ -60,11 +60,11 @@ async fn a_dump_taken_with_transactions_open_comes_back_right() {
     runbook.set("CONFIG", file.display().to_string());
     runbook.set("USER", "olga");
     runbook.does("restore").await;
-    runbook.does("pause").await;
     let unresolved: i64 =
         restored.one("SELECT count(*) FROM holdfast.event_outbox WHERE ticket IS NOT NULL").await;
     assert_eq!(unresolved, 3, "the dump was to have undecided rows in it");
     runbook.does("migrate").await;
+    runbook.does("pause").await;
     let server = ServerProcess::start(&config).await;
     scene.replace_server(server).stop().await;
     runbook.at(Terminal::at(scene.server.address()));

@@ -5,15 +5,14 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{ArgGroup, Args, ValueEnum};
-use holdfast_client::Transport;
+use holdfast_client::{Error, Transport};
 use holdfast_proto::v1::outbox_admin_service_client::OutboxAdminServiceClient;
 use holdfast_proto::v1::{
-    ActedOn, DiscardEventsRequest, EventFilter, ListParkedRequest, ListPendingRequest, ListUnresolvedRequest,
-    PauseDrainRequest, PendingFilter, PendingWhy, ResumeDrainRequest, RetryNowRequest, SkippedEvent,
-    UnparkEventsRequest,
+    ActedOn, DiscardEventsRequest, ErrorReason, EventFilter, ListParkedRequest, ListPendingRequest,
+    ListUnresolvedRequest, PauseDrainRequest, PendingFilter, PendingWhy, ResumeDrainRequest, RetryNowRequest,
+    SkipWhy, SkippedEvent, UnparkEventsRequest,
 };
-use tonic::{Code, Status};
-use tonic_types::StatusExt as _;
+use tonic::Status;
 
 use super::output::{Column, Show, harmless};
 use super::session::{FAILED, Page, Session, Trouble};
@@ -331,7 +330,9 @@ impl Discard {
 
 /// How long to wait before the same call is sent again: the drain was busy, and nothing was done.
 fn busy(status: &Status) -> Option<Duration> {
-    (status.code() == Code::Aborted).then(|| status.get_details_retry_info()?.retry_delay).flatten()
+    let error = Error::from(status.clone());
+    let again = error.reason() == Some(ErrorReason::DrainBusy) && error.is_certainly_not_applied();
+    again.then(|| error.retry_after()).flatten()
 }
 
 /// Calls until all that was asked for was looked at, and tells what each call did: whoever stops it knows how far it came.
@@ -341,7 +342,7 @@ async fn act(
     done: &str,
     mut ask: impl AsyncFnMut(String) -> Result<Option<ActedOn>, Trouble>,
 ) -> Result<ExitCode, Trouble> {
-    let (mut token, mut skipped, mut busy_since) = (String::new(), 0, None);
+    let (mut token, mut left_alone, mut busy_since) = (String::new(), 0, None);
     loop {
         let answer = match ask(token.clone()).await {
             Err(Trouble::Status(status)) => {
@@ -372,10 +373,11 @@ async fn act(
                 eprintln!("holdfast: these are the first that were skipped, of {}", acted.skipped);
             }
         }
-        skipped += acted.skipped;
+        // Who names an event wants that one; a filter takes what it finds, but for what somebody was busy with.
+        let busy = acted.skipped_counts.iter().filter(|one| one.why() == SkipWhy::Busy);
+        left_alone += if by_ids { acted.skipped } else { busy.map(|one| one.events).sum() };
         if acted.complete {
-            // Who names an event wants that one; a filter takes what it finds.
-            let all_done = skipped == 0 || !by_ids;
+            let all_done = left_alone == 0;
             return Ok(if all_done { ExitCode::SUCCESS } else { ExitCode::from(FAILED) });
         }
         token = acted.continue_token;
