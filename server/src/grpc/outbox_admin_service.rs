@@ -6,6 +6,7 @@ use holdfast_proto::v1;
 use holdfast_proto::v1::outbox_admin_service_server::OutboxAdminService;
 use serde_json::{Value, json};
 use tonic::{Request, Response, Status};
+use tracing::warn;
 
 use super::admin::{Acted, Admin, Asked};
 use super::outbox_admin_list as list;
@@ -89,9 +90,14 @@ impl OutboxAdminFront {
     }
 
     async fn many(&self, call: Call, verb: Verb, on: Selection) -> Result<Response<v1::ActedOn>, Status> {
+        let named = call.service.clone();
         self.act(call, move |service| async move {
             let (done, stopped) = service.operator.act(verb, on).await.map_err(Failure::Operator)?;
-            let stopped = stopped.map(|refused| Failure::Operator(refused).reason());
+            let stopped = stopped.map(|refused| {
+                let failure = Failure::Operator(refused);
+                warn!(service.name = %named, cause = failure.cause(), "an admin's verb stopped before its end");
+                failure.reason()
+            });
             Ok(Acted { counts: list::counts(&done, stopped), answer: list::described_done(done) })
         })
         .await
