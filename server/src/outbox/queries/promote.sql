@@ -26,14 +26,17 @@ WITH asked AS MATERIALIZED (
     ) AS line
     WHERE line.aside
 ), locked AS MATERIALIZED (
-    SELECT o.id FROM holdfast.event_outbox AS o JOIN run ON run.id = o.id
-    WHERE num_nonnulls(o.admitted_at) = 1 AND num_nonnulls(o.claimed_at, o.next_attempt_at, o.parked_at, o.published_at) = 0
+    -- A look-up a row, in the order of ids, and no join: how many rows are in this state is nothing a planner could know (it thinks of
+    -- two), and a nested loop over two lists of ten thousand takes longer than a settle may.
     -- A row that a stranger has locked must not fail the stamp of its front, or a whole pass: the sweep finds it later.
-    ORDER BY o.id FOR UPDATE OF o SKIP LOCKED
+    SELECT one.id FROM (SELECT id FROM run ORDER BY id) AS run CROSS JOIN LATERAL (
+        SELECT o.id FROM holdfast.event_outbox AS o
+        WHERE o.id = run.id AND num_nonnulls(o.admitted_at) = 1
+          AND num_nonnulls(o.claimed_at, o.next_attempt_at, o.parked_at, o.published_at) = 0
+        FOR UPDATE SKIP LOCKED) AS one
 )
 UPDATE holdfast.event_outbox AS o
 SET admitted_at = CASE WHEN o.lone_claims >= 2 THEN o.admitted_at END,
     next_attempt_at = CASE WHEN o.lone_claims >= 2 THEN now() END
-FROM locked
-WHERE o.id = locked.id AND num_nonnulls(o.admitted_at) = 1
+WHERE o.id = ANY (ARRAY(SELECT id FROM locked)) AND num_nonnulls(o.admitted_at) = 1
   AND num_nonnulls(o.claimed_at, o.next_attempt_at, o.parked_at, o.published_at) = 0

@@ -137,15 +137,19 @@ pub(in crate::outbox) async fn settle_ended(
     Ok(sqlx::query_scalar(SETTLE_ENDED).bind(limit).fetch_all(conn).await?)
 }
 
+/// About how many followers one statement gives back: it is part of a settle, which has a time limit. The others of a key come when
+/// these have gone.
+const PROMOTE_AT_ONCE: i64 = 8_192;
+
 pub(in crate::outbox) async fn promote(
     conn: &mut db::Conn,
     keys: &[String],
     per_key: i64,
     blocks: Blocks,
 ) -> Result<u64, db::Error> {
-    if keys.is_empty() {
-        return Ok(0);
-    }
+    let Ok(number @ 1..) = i64::try_from(keys.len()) else { return Ok(0) };
+    // One at least: a key of which nothing is given back would wait for nobody.
+    let per_key = per_key.min(PROMOTE_AT_ONCE / number).max(1);
     Ok(sqlx::query(PROMOTE)
         .bind(keys)
         .bind(per_key)
