@@ -260,9 +260,13 @@ mod tests {
     #[test]
     fn a_zero_counts_only_if_it_is_as_old_as_the_last_sign_of_who_served_it() {
         let seen = OffsetDateTime::UNIX_EPOCH + Duration::from_secs(100_000);
-        for (undelivered, age, left) in
-            [(Some(0), 0, false), (Some(0), 119, false), (Some(0), 121, true), (Some(3), 0, true), (None, 0, true)]
-        {
+        for (undelivered, age, left) in [
+            (Some(0), 0, false),
+            (Some(0), 119, false),
+            (Some(0), 121, true),
+            (Some(3), 0, true),
+            (None, 0, true),
+        ] {
             let known = Known {
                 name: "billing".to_owned(),
                 undelivered,

@@ -241,13 +241,37 @@ trigger t.g: CREATE TRIGGER g … EXECUTE FUNCTION holdfast.f() | enabled
             ("x", "index t.more: CREATE INDEX more ON holdfast.t USING btree (n)", "additive"),
             ("x", "index t.more: CREATE UNIQUE INDEX more ON holdfast.t USING btree (n)", "breaking"),
             // What REINDEX CONCURRENTLY makes, and what only looks like it.
-            ("x", "index t.t_pkey_ccnew: CREATE UNIQUE INDEX t_pkey_ccnew ON holdfast.t USING btree (id) | invalid", "additive"),
-            ("x", "index t.t_pkey_ccold: CREATE UNIQUE INDEX t_pkey_ccold ON holdfast.t USING btree (id)", "additive"),
-            ("x", "index t.a: CREATE UNIQUE INDEX a ON holdfast.t USING btree (n) WHERE (note IS NULL) | invalid", "additive"),
-            ("x", "index t.a: CREATE UNIQUE INDEX a ON holdfast.t USING btree (n) WHERE (id IS NULL)", "breaking"),
+            (
+                "x",
+                "index t.t_pkey_ccnew: CREATE UNIQUE INDEX t_pkey_ccnew ON holdfast.t USING btree (id) | invalid",
+                "additive",
+            ),
+            (
+                "x",
+                "index t.t_pkey_ccold: CREATE UNIQUE INDEX t_pkey_ccold ON holdfast.t USING btree (id)",
+                "additive",
+            ),
+            (
+                "x",
+                "index t.a: CREATE UNIQUE INDEX a ON holdfast.t USING btree (n) WHERE (note IS NULL) | invalid",
+                "additive",
+            ),
+            (
+                "x",
+                "index t.a: CREATE UNIQUE INDEX a ON holdfast.t USING btree (n) WHERE (id IS NULL)",
+                "breaking",
+            ),
             ("x", "index t.a: CREATE UNIQUE INDEX a ON holdfast.t USING btree (note)", "breaking"),
-            ("x", "index t.t_pkey_ccnew: CREATE UNIQUE INDEX t_pkey_ccnew ON holdfast.t USING btree (id, n) | invalid", "breaking"),
-            ("x", "index t.t_pkey_ccnew: CREATE UNIQUE INDEX t_pkey_ccnew ON holdfast.t USING hash (id)", "breaking"),
+            (
+                "x",
+                "index t.t_pkey_ccnew: CREATE UNIQUE INDEX t_pkey_ccnew ON holdfast.t USING btree (id, n) | invalid",
+                "breaking",
+            ),
+            (
+                "x",
+                "index t.t_pkey_ccnew: CREATE UNIQUE INDEX t_pkey_ccnew ON holdfast.t USING hash (id)",
+                "breaking",
+            ),
             ("function", "", "breaking"),
             ("function", "function f(): returns void, text 2", "breaking"),
             ("x", "function f(integer): returns void, text 2", "additive"),

@@ -62,7 +62,17 @@ impl Watch {
         } else {
             pool.gate().await_first_look();
         }
-        Self { service, pool, of, options, metrics, looked: false, doubtful: false, failures: 0, additive: Vec::new() }
+        Self {
+            service,
+            pool,
+            of,
+            options,
+            metrics,
+            looked: false,
+            doubtful: false,
+            failures: 0,
+            additive: Vec::new(),
+        }
     }
 
     /// Works until `shutdown`.
