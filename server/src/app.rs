@@ -46,7 +46,7 @@ use crate::metrics::Metrics;
 use crate::outbox::operator::Operator;
 use crate::outbox::{OutboxRows, announced, depth, drain, holds, pause, stage};
 use crate::retention::{self, Retention};
-use crate::roster::{self, Counted, Known, Roster};
+use crate::roster::{self, Counted, Known, Roster, Told};
 use crate::{schema, tickets};
 
 /// Twice the limit of a request, so that most of what is too large gets our own answer.
@@ -137,7 +137,7 @@ pub async fn start(config: Config) -> anyhow::Result<Running> {
 /// # Errors
 /// As [`start`].
 pub async fn start_with(config: Config, absent: Absent) -> anyhow::Result<Running> {
-    let looked = Box::pin(nobody_left_out(&config, absent)).await?;
+    let told = Box::pin(nobody_left_out(&config, absent)).await?;
     let listener = TcpListener::bind(config.listen)
         .await
         .with_context(|| format!("cannot listen on {}", config.listen))?;
@@ -222,7 +222,7 @@ pub async fn start_with(config: Config, absent: Absent) -> anyhow::Result<Runnin
         let ServiceHandle { pool, depth, .. } = handle;
         Counted { name: name.clone(), pool: pool.clone(), depth: depth.clone() }
     });
-    let roster = Roster::new(own.pool.clone(), services.collect(), looked);
+    let roster = Roster::new(own.pool.clone(), services.collect(), told);
     tasks.spawn(&tasks.staging, "roster", roster.clone().run(stop.staging.clone()));
     let admin = Admin::new(Audit::new(own.pool.clone()), metrics.auth().clone());
     pools.push(own.pool);
@@ -253,11 +253,11 @@ pub async fn start_with(config: Config, absent: Absent) -> anyhow::Result<Runnin
     Ok(Running { local_addr, admin_addr, metrics, stop, tasks, pools, roster })
 }
 
-/// Whether the roster could be asked.
+/// What was told of the roster: whether it could be asked, and who is left out all the same.
 ///
 /// # Errors
 /// A service is left out that may have something left.
-async fn nobody_left_out(config: &Config, absent: Absent) -> anyhow::Result<bool> {
+async fn nobody_left_out(config: &Config, absent: Absent) -> anyhow::Result<Told> {
     let control = Pool::new(&db::Options {
         url: config.control.database_url.expose().to_owned(),
         max_connections: 1,
@@ -280,9 +280,11 @@ async fn nobody_left_out(config: &Config, absent: Absent) -> anyhow::Result<bool
     let left = match asked {
         Ok(left) => left,
         Err(error) => {
-            // Staging and draining need no control database. Others complain of it.
+            // Staging and draining need no control database.
             info!(%error, "the roster of services cannot be asked now; services left out are looked for later");
-            return Ok(false);
+            let mut told = Told::default();
+            told.failed(&error);
+            return Ok(told);
         }
     };
     if absent == Absent::Warn {
@@ -297,7 +299,8 @@ async fn nobody_left_out(config: &Config, absent: Absent) -> anyhow::Result<bool
             left.join(", ")
         );
     }
-    Ok(true)
+    let left_out = left.into_iter().map(|one| one.name).collect();
+    Ok(Told { looked: true, left_out, refused: false })
 }
 
 /// Who is let in. The key files are watched until the server stops.

@@ -291,7 +291,7 @@ async fn schema(
     conn: &mut Conn,
     report: &mut Report,
 ) -> Result<(), Error> {
-    let most = ledger::most(ledger::newest());
+    let most = ledger::most(ledger::RELEASE);
     let mut lines = vec![("schema", server.service_line, migrate::service_migrations())];
     if place.what == What::Control {
         lines.push(("control schema", server.control_line, migrate::control_migrations()));

@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{Notify, watch};
 
+use super::{Error, Kind};
+
 const OPEN: u8 = 0;
 const AWAITED: u8 = 1;
 const SHUT: u8 = 2;
@@ -87,9 +89,12 @@ impl Gate {
         self.0.changes.subscribe()
     }
 
-    /// A statement failed as it does where the schema is not ours: look soon.
-    pub fn smells(&self) {
-        self.0.smells.notify_one();
+    /// A unit of work failed. If it did as it does where the schema is not ours, whoever looks is to look soon. (A right that
+    /// is missing is none of the schema's shape: looking would find nothing, each time again.)
+    pub fn failed(&self, error: &Error) {
+        if error.kind == Kind::Schema && error.sqlstate.as_deref() != Some("42501") {
+            self.0.smells.notify_one();
+        }
     }
 
     /// Waits for that.

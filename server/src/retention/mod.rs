@@ -4,7 +4,7 @@
 //! interval and one replica at a time, whatever the number of replicas and restarts: the cadence is a row of the service's database,
 //! decided by that database's clock; a batch that is no longer its cycle's is rolled back; a cycle whose replica was killed is gone on
 //! with by another, within the same cap. Only what its owner calls done is pruned (`outbox::prune`): pending rows are kept for
-//! ever. Does not: hurry (it rests after each batch as long as the batch took), keep an audit table short, or concern health.
+//! ever; nothing is pruned while the schema's gate is shut. Does not: hurry (it rests after each batch as long as the batch took), keep an audit table short, or concern health.
 //!
 //! ```text
 //!             due, by started_at              batches, each renews the lease
@@ -75,7 +75,7 @@ impl Options {
 /// What one look did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
-    /// No cycle is due, or somebody else runs it.
+    /// No cycle is due, or somebody else runs it, or the gate is shut.
     NotNow {
         /// A cycle was not brought to its end yet.
         running: bool,
@@ -136,6 +136,7 @@ impl Retention {
                     failures = 0;
                 }
                 Err(error) => {
+                    self.pool.gate().failed(&error);
                     failures = failures.saturating_add(1);
                     if failures == 2 {
                         warn!(service.name = %service, %error, "retention fails: what is past its time stays for now");
@@ -152,6 +153,9 @@ impl Retention {
     /// # Errors
     /// The database's. What was pruned before it stays pruned; the cycle is gone on with when its lease is over.
     pub async fn run_once(&self) -> Result<Report, db::Error> {
+        if !self.pool.gate().is_open() {
+            return Ok(self.put_off());
+        }
         let Options { interval, lease, .. } = self.options;
         let seen = db::within(LIMIT, async {
             let mut read = self.pool.read().await?;
@@ -176,6 +180,12 @@ impl Retention {
         }
     }
 
+    /// What must go is told by columns; in a schema that is not ours they may mean something else.
+    fn put_off(&self) -> Report {
+        debug!(service.name = %self.metrics.service(), "the schema's gate is not open; nothing is pruned");
+        Report::NotNow { running: true }
+    }
+
     async fn cycle(&self, begun: Begun) -> Result<Report, db::Error> {
         let from = Instant::now();
         let before = u64::try_from(begun.pruned).unwrap_or(0);
@@ -188,6 +198,10 @@ impl Retention {
             if left == 0 {
                 open.push_front(table);
                 break;
+            }
+            // It may have been shut since. When it is open again and the lease is over, the cycle is gone on with.
+            if !self.pool.gate().is_open() {
+                return Ok(self.put_off());
             }
             let (at, limit) = (Instant::now(), left.min(BATCH));
             let Some(gone) = self.batch(begun, table, kept, limit).await? else {

@@ -3,12 +3,13 @@
 //! without it (design, section 11).
 //!
 //! Guarantees: a service that was ever served is on the roster until `holdfast forget-service`; its count is at most half a
-//! minute older than the last replica's death, and taken anew at an orderly stop. A service that was renamed is one taken out and
-//! one added. Does not: hold up staging or draining while the control database is away (then it only warns, once that is back),
+//! minute older than the last replica's death, and taken anew at an orderly stop; one that is older than that (its database did not
+//! answer) counts as unknown. A service that was renamed is one taken out and one added. Does not: hold up staging or draining while the control database is away (then it only warns, once that is back),
 //! or know how a service's database is reached.
 
 mod sql;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -19,7 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::db::{self, Begin, Pool};
+use crate::db::{self, Begin, Kind, Pool};
 use crate::outbox::depth;
 
 pub use sql::QUERIES;
@@ -30,6 +31,9 @@ const INTERVAL: Duration = Duration::from_secs(30);
 const FIRST: Duration = Duration::from_secs(5);
 /// An older measurement is of a database that does not answer: what was known of it stands.
 const FRESH: Duration = Duration::from_secs(60);
+/// By so much a count may be older than the last sign of who served it: twice what lies between two counts, and its measurement's
+/// own age. A zero from before a database went away says nothing of what was staged since.
+const STALE: Duration = Duration::from_secs(120);
 /// Most time for one statement about the roster.
 const LIMIT: Duration = Duration::from_secs(5);
 /// Most time for the last count, all services at once.
@@ -46,20 +50,30 @@ pub struct Known {
     pub counted_at: Option<OffsetDateTime>,
     /// When a server last had it.
     pub last_seen: OffsetDateTime,
+    /// Whether that is so lately, by the database's clock, that one may still have it.
+    pub served: bool,
 }
 
 impl Known {
     /// Whether something may be left.
     pub fn has_left(&self) -> bool {
-        self.undelivered != Some(0)
+        self.undelivered != Some(0) || self.is_stale()
+    }
+
+    /// Whether it was served on, uncounted, after it was last counted.
+    fn is_stale(&self) -> bool {
+        self.counted_at.is_none_or(|at| self.last_seen - at > STALE)
     }
 }
 
 /// In words.
 impl fmt::Display for Known {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, undelivered, counted_at, last_seen } = self;
+        let Self { name, undelivered, counted_at, last_seen, .. } = self;
         match (undelivered, counted_at) {
+            (Some(rows), Some(at)) if self.is_stale() => {
+                write!(f, "{name} ({rows} undelivered, counted at {at}, and served until {last_seen})")
+            }
             (Some(rows), Some(at)) => write!(f, "{name} ({rows} undelivered, counted at {at})"),
             _ => write!(f, "{name} (never counted, last served at {last_seen})"),
         }
@@ -105,6 +119,30 @@ pub async fn forget(control: &Pool, name: &str) -> Result<Option<Known>, db::Err
     .await
 }
 
+/// What is said of the roster, so that it is said once.
+#[derive(Debug, Clone, Default)]
+pub struct Told {
+    /// Absent services were looked for.
+    pub looked: bool,
+    /// These are left out, and may have something left.
+    pub left_out: HashSet<String>,
+    /// The control database refuses to say.
+    pub refused: bool,
+}
+
+impl Told {
+    /// The roster could not be read or written: a line if that is no outage, which others tell of.
+    pub fn failed(&mut self, error: &db::Error) {
+        let passing =
+            matches!(error.kind, Kind::Unavailable | Kind::TimedOut | Kind::ReadOnly | Kind::Contended);
+        if passing || std::mem::replace(&mut self.refused, true) {
+            debug!(%error, "the roster could not be kept");
+        } else {
+            warn!(%error, "the roster of services cannot be kept; a service left out with events would go unnoticed");
+        }
+    }
+}
+
 /// A service whose outbox is counted.
 #[derive(Debug)]
 pub struct Counted {
@@ -121,17 +159,16 @@ pub struct Counted {
 pub struct Roster {
     control: Pool,
     services: Arc<Vec<Counted>>,
-    /// Whether absent services were looked for at start.
-    looked: bool,
+    told: Told,
 }
 
 impl Roster {
-    /// Of these services.
-    pub fn new(control: Pool, services: Vec<Counted>, looked: bool) -> Self {
-        Self { control, services: Arc::new(services), looked }
+    /// Of these services, after what was told at the start.
+    pub fn new(control: Pool, services: Vec<Counted>, told: Told) -> Self {
+        Self { control, services: Arc::new(services), told }
     }
 
-    /// Works until `shutdown`. Does not complain of the control database: others do.
+    /// Works until `shutdown`. Does not complain of a control database that is away: others do.
     pub async fn run(mut self, shutdown: CancellationToken) {
         let mut next = Instant::now() + FIRST.mul_f64(rand::random_range(0.9..1.1));
         loop {
@@ -144,21 +181,35 @@ impl Roster {
                 } => done,
             };
             next = Instant::now() + INTERVAL.mul_f64(rand::random_range(0.9..1.1));
-            if let Err(error) = done {
-                debug!(%error, "the roster could not be written");
+            match done {
+                Ok(_) => self.told.refused = false,
+                Err(error) => self.told.failed(&error),
             }
         }
     }
 
-    async fn run_once(&mut self) -> Result<(), db::Error> {
-        if !self.looked {
-            let names: Vec<String> = self.services.iter().map(|one| one.name.clone()).collect();
-            for one in absent(&self.control, &names).await?.iter().filter(|one| one.has_left()) {
+    /// Looks for services left out, and writes who is served and what each has. Tells the names it has warned of.
+    ///
+    /// # Errors
+    /// The control database's.
+    pub async fn run_once(&mut self) -> Result<Vec<String>, db::Error> {
+        let names: Vec<String> = self.services.iter().map(|one| one.name.clone()).collect();
+        let mut left = absent(&self.control, &names).await?;
+        left.retain(Known::has_left);
+        let mut warned = Vec::new();
+        for one in &left {
+            // Another replica may have one that this one does not know yet, or not any more: that is a roll-out. Not at the start,
+            // which would have been refused.
+            let elsewhere = one.served && self.told.looked;
+            if !elsewhere && self.told.left_out.insert(one.name.clone()) {
                 warn!(service.name = %one.name, undelivered = one.undelivered, "{LEFT_OUT}");
+                warned.push(one.name.clone());
             }
-            meet(&self.control, &names).await?;
-            self.looked = true;
         }
+        self.told.left_out.retain(|name| left.iter().any(|one| one.name == *name));
+        self.told.looked = true;
+        // Counted or not: who is served and cannot be counted must not pass for empty.
+        meet(&self.control, &names).await?;
         let counts = self.services.iter().filter_map(|one| {
             let latest = one.depth.borrow();
             let (report, at) = latest.as_ref()?;
@@ -166,7 +217,8 @@ impl Roster {
             fresh.then(|| (one.name.clone(), report.undelivered()))
         });
         let counts = counts.collect();
-        self.write(counts).await
+        self.write(counts).await?;
+        Ok(warned)
     }
 
     /// Counts all services once more, at a stop, for at most [`LAST_COUNT`]. Whoever does not answer keeps the count he has.
@@ -200,3 +252,29 @@ impl Roster {
 
 /// What is said of a service that is not in the configuration any more and may have something left.
 pub const LEFT_OUT: &str = "a service that the configuration leaves out may have undelivered events, which nobody drains: put it back until it is empty, or take it off with `holdfast forget-service`";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_zero_counts_only_if_it_is_as_old_as_the_last_sign_of_who_served_it() {
+        let seen = OffsetDateTime::UNIX_EPOCH + Duration::from_secs(100_000);
+        for (undelivered, age, left) in [
+            (Some(0), 0, false),
+            (Some(0), 119, false),
+            (Some(0), 121, true),
+            (Some(3), 0, true),
+            (None, 0, true),
+        ] {
+            let known = Known {
+                name: "billing".to_owned(),
+                undelivered,
+                counted_at: undelivered.map(|_| seen - Duration::from_secs(age)),
+                last_seen: seen,
+                served: false,
+            };
+            assert_eq!(known.has_left(), left, "{known}");
+        }
+    }
+}

@@ -2,7 +2,7 @@
 //!
 //! *Breaking*: something that we rely on is gone or is another thing, or something that we know nothing of can refuse or change
 //! what we write. *Additive*: something more that nothing of ours meets. A migration of the next release may add the latter:
-//! columns that nobody must fill, indexes that are not unique, tables, functions, constraints over new columns alone, triggers
+//! columns that nobody must fill, indexes that are not unique (or are one of ours once more), tables, functions, constraints over new columns alone, triggers
 //! that run a function of this schema. Anybody else's trigger could swallow rows: it is breaking. Design, section 11.
 
 use super::shape::{Name, Shape};
@@ -121,7 +121,7 @@ fn extra(name: &Name, fact: &str, expected: &Shape, drift: &mut Drift) {
             let (_, not_null, filled) = column(fact);
             !not_null || filled != "nothing"
         }
-        "index" => !fact.starts_with("CREATE UNIQUE "),
+        "index" => !fact.starts_with("CREATE UNIQUE ") || is_once_more(name, fact, expected),
         // Over columns alone that we do not write: what their defaults are is the migration's own affair.
         "constraint" => {
             (fact.starts_with("CHECK ") || fact.starts_with("FOREIGN KEY ")) && {
@@ -147,6 +147,32 @@ fn extra(name: &Name, fact: &str, expected: &Shape, drift: &mut Drift) {
     }
 }
 
+/// Whether a unique index refuses only what one of ours refuses anyway. `REINDEX … CONCURRENTLY` builds such a one beside ours
+/// (`…_ccnew`, then `…_ccold`), and leaves it there, invalid, if it is broken off.
+fn is_once_more(name: &Name, fact: &str, expected: &Shape) -> bool {
+    let table = name.table().unwrap_or_default();
+    let on = format!(" ON holdfast.{table} USING ");
+    // Columns, expressions, predicate: all but its name and whether it is valid.
+    let of_index = |fact: &str| {
+        let (_, of) = fact.strip_suffix(" | invalid").unwrap_or(fact).split_once(&on)?;
+        Some(of.to_owned())
+    };
+    // A constraint's index is not told of; it is a btree over the constraint's columns.
+    let of_constraint = |fact: &str| {
+        let (fact, _) = fact.rsplit_once(" | ")?;
+        let of = fact.strip_prefix("PRIMARY KEY ").or_else(|| fact.strip_prefix("UNIQUE "))?;
+        Some(format!("btree {of}"))
+    };
+    let Some(more) = of_index(fact) else { return false };
+    let ours = expected.0.iter().filter(|(one, _)| one.table() == Some(table));
+    ours.filter_map(|(one, fact)| match one.kind.as_str() {
+        "index" if fact.starts_with("CREATE UNIQUE ") => of_index(fact),
+        "constraint" => of_constraint(fact),
+        _ => None,
+    })
+    .any(|of| of == more)
+}
+
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -159,6 +185,7 @@ column t.note: text | null | nothing
 column t.n: bigint | not null | nothing
 constraint t.t_pkey: PRIMARY KEY (id) | id
 index t.t_note: CREATE INDEX t_note ON holdfast.t USING btree (note)
+index t.t_once: CREATE UNIQUE INDEX t_once ON holdfast.t USING btree (n) WHERE (note IS NULL)
 function f(): returns void, text 1
 trigger t.g: CREATE TRIGGER g … EXECUTE FUNCTION holdfast.f() | enabled
 ";
@@ -205,14 +232,46 @@ trigger t.g: CREATE TRIGGER g … EXECUTE FUNCTION holdfast.f() | enabled
             ("x", "constraint t.c: CHECK (false) | ", "breaking"),
             ("x", "constraint t.c: UNIQUE (more) | more", "breaking"),
             ("x", "reference t from public.x: FOREIGN KEY …", "breaking"),
-            ("index", "", "breaking"),
+            ("index t.t_note", "", "breaking"),
             (
-                "index",
+                "index t.t_note",
                 "index t.t_note: CREATE INDEX t_note ON holdfast.t USING btree (note) | invalid",
                 "breaking",
             ),
             ("x", "index t.more: CREATE INDEX more ON holdfast.t USING btree (n)", "additive"),
             ("x", "index t.more: CREATE UNIQUE INDEX more ON holdfast.t USING btree (n)", "breaking"),
+            // What REINDEX CONCURRENTLY makes, and what only looks like it.
+            (
+                "x",
+                "index t.t_pkey_ccnew: CREATE UNIQUE INDEX t_pkey_ccnew ON holdfast.t USING btree (id) | invalid",
+                "additive",
+            ),
+            (
+                "x",
+                "index t.t_pkey_ccold: CREATE UNIQUE INDEX t_pkey_ccold ON holdfast.t USING btree (id)",
+                "additive",
+            ),
+            (
+                "x",
+                "index t.a: CREATE UNIQUE INDEX a ON holdfast.t USING btree (n) WHERE (note IS NULL) | invalid",
+                "additive",
+            ),
+            (
+                "x",
+                "index t.a: CREATE UNIQUE INDEX a ON holdfast.t USING btree (n) WHERE (id IS NULL)",
+                "breaking",
+            ),
+            ("x", "index t.a: CREATE UNIQUE INDEX a ON holdfast.t USING btree (note)", "breaking"),
+            (
+                "x",
+                "index t.t_pkey_ccnew: CREATE UNIQUE INDEX t_pkey_ccnew ON holdfast.t USING btree (id, n) | invalid",
+                "breaking",
+            ),
+            (
+                "x",
+                "index t.t_pkey_ccnew: CREATE UNIQUE INDEX t_pkey_ccnew ON holdfast.t USING hash (id)",
+                "breaking",
+            ),
             ("function", "", "breaking"),
             ("function", "function f(): returns void, text 2", "breaking"),
             ("x", "function f(integer): returns void, text 2", "additive"),
@@ -241,7 +300,7 @@ trigger t.g: CREATE TRIGGER g … EXECUTE FUNCTION holdfast.f() | enabled
             let drift = held_against(&left.join("\n"));
             assert_eq!(class(&drift), "breaking", "{missing}");
         }
-        assert_eq!(with("index", "").breaking, ["index holdfast.t_note is missing"]);
+        assert_eq!(with("index t.t_note", "").breaking, ["index holdfast.t_note is missing"]);
         assert_eq!(with("trigger", "").breaking, ["trigger g of holdfast.t is missing"]);
         assert_eq!(with("column t.n:", "").breaking, ["column holdfast.t.n is missing"]);
     }

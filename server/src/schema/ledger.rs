@@ -3,7 +3,7 @@
 //! Releases number their migrations by the hundred, both lines alike: release 1 has 0001 to 0099, release 2 has 0101 to 0199.
 //! So a number tells its release, and release N, which runs on the schemas of N and N + 1, takes any up to (N + 1)99.
 
-use crate::db::migrate::{self, Migration};
+use crate::db::migrate::Migration;
 
 /// A row of a ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,15 +30,18 @@ pub(crate) enum Standing {
     Unfinished(i64),
 }
 
-/// The last number that the release after the one of `newest` can give a migration.
-pub(crate) fn most(newest: i64) -> i64 {
-    (newest / 100 + 2) * 100 - 1
+/// Which release this is. Not read off the newest migration: a release need not have one, and would take itself for the one
+/// before it. Raised with the first change after a release (CONTRIBUTING).
+pub(crate) const RELEASE: i64 = 1;
+
+/// The last number that `release` can give a migration.
+const fn last_of(release: i64) -> i64 {
+    release * 100 - 1
 }
 
-/// The newest migration of either line: they share their releases.
-pub(crate) fn newest() -> i64 {
-    let lines = [migrate::service_migrations(), migrate::control_migrations()];
-    lines.iter().flatten().map(|one| one.version).max().unwrap_or_default()
+/// The last number of a ledger that `release` runs on: the last one of the release after it.
+pub(crate) const fn most(release: i64) -> i64 {
+    last_of(release + 1)
 }
 
 pub(crate) fn compare(applied: &[Applied], ours: &[Migration], most: i64) -> Standing {
@@ -70,6 +73,7 @@ pub(crate) fn compare(applied: &[Applied], ours: &[Migration], most: i64) -> Sta
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::db::migrate;
 
     fn ours(versions: &[i64]) -> Vec<Migration> {
         versions.iter().map(|version| Migration { version: *version, checksum: vec![7] }).collect()
@@ -82,8 +86,24 @@ mod tests {
             .collect()
     }
 
+    /// Of the first release.
     fn standing(applied: &[Applied], ours: &[Migration]) -> Standing {
-        compare(applied, ours, most(ours.iter().map(|one| one.version).max().unwrap_or_default()))
+        compare(applied, ours, most(1))
+    }
+
+    #[test]
+    fn no_migration_is_numbered_beyond_its_release() {
+        let lines = [migrate::service_migrations(), migrate::control_migrations()];
+        for one in lines.iter().flatten() {
+            assert!(one.version <= last_of(RELEASE), "{} is no number of release {RELEASE}", one.version);
+        }
+    }
+
+    #[test]
+    fn a_release_without_migrations_of_its_own_runs_on_the_next_ones_all_the_same() {
+        let (applied, ours) = (rows(&[1, 2, 201]), ours(&[1, 2]));
+        assert_eq!(compare(&applied, &ours, most(2)), Standing::Next(201));
+        assert_eq!(compare(&rows(&[1, 2, 301]), &ours, most(2)), Standing::Ahead { schema: 301, most: 299 });
     }
 
     #[test]
@@ -95,7 +115,7 @@ mod tests {
             standing(&rows(&[1, 2, 101, 201]), &ours(&[1, 2])),
             Standing::Ahead { schema: 201, most: 199 }
         );
-        assert_eq!(standing(&rows(&[1, 101, 201]), &ours(&[1, 101])), Standing::Next(201));
+        assert_eq!(compare(&rows(&[1, 101, 201]), &ours(&[1, 101]), most(2)), Standing::Next(201));
         assert_eq!(standing(&rows(&[1]), &ours(&[1, 2, 3])), Standing::Behind { missing: vec![2, 3] });
         assert_eq!(standing(&[], &ours(&[1])), Standing::Behind { missing: vec![1] });
     }

@@ -92,7 +92,7 @@ async fn seen(pool: &Pool, of: Of, limit: Duration) -> Result<Seen, db::Error> {
             shape = Some(sql::shape(conn).await?);
             let mut lines = Vec::new();
             let (service, control) = sql::ledgers(conn).await?;
-            let most = ledger::most(ledger::newest());
+            let most = ledger::most(ledger::RELEASE);
             if service {
                 let applied = sql::service_line(conn).await?;
                 lines.push(ledger::compare(&applied, &migrate::service_migrations(), most));

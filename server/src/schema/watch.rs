@@ -48,6 +48,8 @@ pub struct Watch {
     options: Options,
     metrics: metrics::Schema,
     looked: bool,
+    /// A look said breaking, and none has said yet that it was mistaken.
+    doubtful: bool,
     failures: u32,
     additive: Vec<String>,
 }
@@ -60,7 +62,17 @@ impl Watch {
         } else {
             pool.gate().await_first_look();
         }
-        Self { service, pool, of, options, metrics, looked: false, failures: 0, additive: Vec::new() }
+        Self {
+            service,
+            pool,
+            of,
+            options,
+            metrics,
+            looked: false,
+            doubtful: false,
+            failures: 0,
+            additive: Vec::new(),
+        }
     }
 
     /// Works until `shutdown`.
@@ -107,12 +119,16 @@ impl Watch {
         match &seen {
             Ok(drift) => {
                 self.looked = true;
+                self.doubtful = false;
                 self.failures = 0;
                 self.metrics.looked(drift.breaking.len(), drift.additive.len());
                 self.tell(drift);
             }
             Err(error) => {
-                self.pool.gate().unknown();
+                // One that is awaited stays so if what was seen of its schema was breaking.
+                if !self.doubtful {
+                    self.pool.gate().unknown();
+                }
                 let away = matches!(error.kind, Kind::Unavailable | Kind::TimedOut | Kind::ReadOnly);
                 self.failures = if away { 0 } else { self.failures.saturating_add(1) };
                 if self.failures == FAILURES {
@@ -125,11 +141,12 @@ impl Watch {
         seen
     }
 
-    async fn look(&self) -> Result<Drift, db::Error> {
+    async fn look(&mut self) -> Result<Drift, db::Error> {
         let drift = look(&self.pool, self.of, self.options.limit).await?;
         if drift.breaking.is_empty() || self.pool.gate().refusal().is_some() {
             return Ok(drift);
         }
+        self.doubtful = true;
         tokio::time::sleep(self.options.confirm).await;
         look(&self.pool, self.of, self.options.limit).await
     }

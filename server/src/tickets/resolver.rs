@@ -188,9 +188,7 @@ impl Resolver {
 
     fn missed(&self, error: &db::Error) {
         self.pool.pulse().missed(error);
-        if error.kind == db::Kind::Schema {
-            self.pool.gate().smells();
-        }
+        self.pool.gate().failed(error);
     }
 
     /// Asks every undecided ticket of every table once.

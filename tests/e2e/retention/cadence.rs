@@ -4,7 +4,9 @@
 use holdfast_server::retention::Report;
 use holdfast_tests::{database::Database, logs::Logs, reconcile::reconcile};
 
-use super::{KEPT, MOST, count, done, grow_due, outlive_the_lease, put_published, replica, rows};
+use super::{
+    KEPT, MOST, count, done, grow_due, outlive_the_lease, put_published, replica, replica_and_pool, rows,
+};
 
 const RESTING: Report = Report::NotNow { running: false };
 const RUNNING: Report = Report::NotNow { running: true };
@@ -151,4 +153,29 @@ async fn a_replica_that_was_away_for_longer_than_its_lease_prunes_nothing_any_mo
     let (second, _) = rows(&replica(&database, KEPT, MOST).0.run_once().await.unwrap());
     assert_eq!(first + second, 1_700);
     assert_eq!(reconcile(&database, 1_700).await.gone["pruned"], 1_700);
+}
+
+#[tokio::test]
+async fn a_gate_that_shuts_in_the_middle_of_a_cycle_stops_it_after_the_batch_in_hand() {
+    Logs::capture();
+    let database = Database::service().await;
+    put_published(&database, 2_500, "31 days").await;
+    let door = super::killed::gate(&database).await;
+    door.close().await;
+    let (retention, pool, _) = replica_and_pool(&database, KEPT, MOST);
+    let cycle = tokio::spawn(async move { (retention.run_once().await, retention) });
+    door.somebody_waits().await;
+
+    pool.gate().shut("index x is missing");
+    door.open().await;
+
+    let (report, retention) = cycle.await.unwrap();
+    assert_eq!(report.unwrap(), RUNNING);
+    assert_eq!(count(&database, "event_outbox").await, 1_500, "one batch");
+    outlive_the_lease(&database).await;
+    assert_eq!(retention.run_once().await.unwrap(), RUNNING);
+    assert_eq!(count(&database, "event_outbox").await, 1_500);
+    pool.gate().open();
+    assert_eq!(rows(&retention.run_once().await.unwrap()).0, 1_500, "and is gone on with");
+    assert_eq!(reconcile(&database, 2_500).await.gone["pruned"], 2_500);
 }

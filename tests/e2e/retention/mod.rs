@@ -23,6 +23,12 @@ const MOST: u64 = 5_000_000;
 
 /// A replica's retention by itself, without a server whose drain would change rows.
 fn replica(database: &Database, windows: Windows, most: u64) -> (Retention, Metrics) {
+    let (retention, _, metrics) = replica_and_pool(database, windows, most);
+    (retention, metrics)
+}
+
+/// The same, with its pool.
+fn replica_and_pool(database: &Database, windows: Windows, most: u64) -> (Retention, Pool, Metrics) {
     let options = db::Options {
         url: database.url(),
         max_connections: 1,
@@ -30,12 +36,9 @@ fn replica(database: &Database, windows: Windows, most: u64) -> (Retention, Metr
         acquire_timeout: LONG,
     };
     let metrics = Metrics::new(prometheus::Registry::new()).unwrap();
-    let retention = Retention::new(
-        Pool::new(&options).unwrap(),
-        Options::new(windows, HOUR, most),
-        metrics.service(SERVICE),
-    );
-    (retention, metrics)
+    let pool = Pool::new(&options).unwrap();
+    let retention = Retention::new(pool.clone(), Options::new(windows, HOUR, most), metrics.service(SERVICE));
+    (retention, pool, metrics)
 }
 
 /// What a look of it did that ran a cycle.

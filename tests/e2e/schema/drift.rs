@@ -10,6 +10,7 @@ use holdfast_server::{
 use holdfast_tests::{
     database::{Database, Kind},
     services::PostgresAt,
+    wait::{self, LONG},
 };
 use prometheus::Registry;
 use sqlx::{Connection as _, Executor as _};
@@ -286,6 +287,102 @@ async fn a_migration_under_way_hangs_no_look_and_is_no_drift() {
     assert!(pool.gate().is_open(), "what was known stands");
     migrator.execute("ROLLBACK").await.unwrap();
     assert!(watch.run_once().await.unwrap().is_none());
+    migrator.close().await.unwrap();
+}
+
+/// Begins `REINDEX INDEX CONCURRENTLY` of a primary key, which `holder` keeps from its end, and waits for what it leaves until then.
+async fn reindex(database: &Database, made: &str) -> tokio::task::JoinHandle<Result<(), sqlx::Error>> {
+    let mut connection = database.connect().await;
+    let reindexing = tokio::spawn(async move {
+        connection.execute("REINDEX INDEX CONCURRENTLY holdfast.event_outbox_pkey").await.map(drop)
+    });
+    let is = format!(
+        "SELECT EXISTS (SELECT FROM pg_index JOIN pg_class ON oid = indexrelid WHERE relname = '{made}' AND NOT indisvalid AND indisready)"
+    );
+    wait::until_equal(made, LONG, true, || database.one::<bool>(&is)).await;
+    reindexing
+}
+
+#[tokio::test]
+async fn a_primary_key_that_is_reindexed_concurrently_is_no_breach_not_even_if_that_breaks_off() {
+    let database = Database::service().await;
+    let pool = super::pool(&database.url());
+    let mut watch = watch(&pool, Of::Service);
+    let more = |made: &str| [format!("index holdfast.{made} is more than this release knows")];
+
+    // An old snapshot is waited for before the new index is valid; whoever has the table before the old one goes.
+    for (hold, made) in [
+        (
+            "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM holdfast.event_outbox",
+            "event_outbox_pkey_ccnew",
+        ),
+        ("BEGIN; LOCK holdfast.event_outbox IN ACCESS SHARE MODE", "event_outbox_pkey_ccold"),
+    ] {
+        let mut holder = database.connect().await;
+        holder.execute(hold).await.unwrap();
+        let reindexing = reindex(&database, made).await;
+
+        let drift = watch.run_once().await.unwrap();
+
+        assert_eq!((drift.breaking.as_slice(), drift.additive.as_slice()), (&[][..], &more(made)[..]));
+        assert!(pool.gate().is_open());
+        holder.execute("ROLLBACK").await.unwrap();
+        reindexing.await.unwrap().unwrap();
+        assert!(watch.run_once().await.unwrap().is_none());
+    }
+
+    let mut holder = database.connect().await;
+    holder
+        .execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM holdfast.event_outbox")
+        .await
+        .unwrap();
+    let reindexing = reindex(&database, "event_outbox_pkey_ccnew").await;
+    database
+        .run(
+            "SELECT pg_cancel_backend(pid) FROM pg_stat_activity
+             WHERE datname = current_database() AND query LIKE 'REINDEX%' AND state = 'active' AND pid <> pg_backend_pid()",
+        )
+        .await;
+    assert!(reindexing.await.unwrap().is_err());
+    let drift = watch.run_once().await.unwrap();
+    assert_eq!(
+        (drift.breaking.as_slice(), drift.additive.as_slice()),
+        (&[][..], &more("event_outbox_pkey_ccnew")[..])
+    );
+    assert!(pool.gate().is_open(), "what was left over gets in nobody's way");
+}
+
+#[tokio::test]
+async fn a_break_that_could_not_be_confirmed_at_the_start_lets_no_claim_begin() {
+    let database = Database::service().await;
+    database.run("DROP INDEX holdfast.event_outbox_ended").await;
+    let pool = super::pool(&database.url());
+    let metrics = Metrics::new(Registry::new()).unwrap().service("orders").schema;
+    let options = Options { confirm: Duration::from_secs(2), ..Options::default() };
+    let mut watch = Watch::new("orders".to_owned(), pool.clone(), Of::Service, options, metrics);
+    let looking = tokio::spawn(async move {
+        let seen = watch.run_once().await;
+        (watch, seen)
+    });
+    wait::until("the end of the first look", LONG, || {
+        let connections = (pool.size(), pool.idle());
+        std::future::ready(if connections == (1, 1) { Ok(()) } else { Err(connections) })
+    })
+    .await;
+    let mut migrator = database.connect().await;
+    migrator.execute("BEGIN; LOCK holdfast.event_outbox IN ACCESS EXCLUSIVE MODE").await.unwrap();
+
+    let (mut watch, seen) = looking.await.unwrap();
+
+    assert_eq!(seen.map_err(|error| error.kind).unwrap_err(), Failure::Contended);
+    assert!(!pool.gate().is_open(), "a break was seen");
+    assert!(pool.gate().refusal().is_none(), "and seen once only");
+    migrator.execute("ROLLBACK").await.unwrap();
+    database
+        .run("CREATE INDEX event_outbox_ended ON holdfast.event_outbox (ordering_key) WHERE is_head")
+        .await;
+    assert!(watch.run_once().await.unwrap().is_none());
+    assert!(pool.gate().is_open());
     migrator.close().await.unwrap();
 }
 

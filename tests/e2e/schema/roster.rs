@@ -1,9 +1,14 @@
 //! A service that is taken out of the configuration with events left (design, section 11).
 
-use holdfast_server::{app, config::Config};
+use holdfast_server::{
+    app,
+    config::Config,
+    roster::{Counted, Roster, Told},
+};
 use holdfast_tests::{
     client::event,
     database::Database,
+    logs::Logs,
     scene::{Scene, Stage},
     server::{ServerConfig, ServerInProcess, ServerProcess},
     wait::{self, LONG},
@@ -138,4 +143,87 @@ async fn a_control_database_that_is_away_at_start_keeps_nobody_from_being_served
     .await;
     assert!(line.text.contains("billing"), "{line}");
     scene.end(1).await;
+}
+
+#[tokio::test]
+async fn a_zero_from_before_the_database_went_away_is_refused_as_unknown() {
+    let stage = Scene::builder().stage().await;
+    stage
+        .control
+        .run(
+            "INSERT INTO holdfast.known_service (name, undelivered, counted_at)
+             VALUES ('billing', 0, now() - interval '3 hours')",
+        )
+        .await;
+
+    let config = Config::parse(&stage.config.to_toml()).unwrap();
+    let refused = app::start(config).await.err().unwrap().to_string();
+
+    assert!(refused.contains("billing (0 undelivered, counted at "), "{refused}");
+    assert!(refused.contains(", and served until "), "{refused}");
+}
+
+#[tokio::test]
+async fn whoever_is_served_is_seen_also_while_nobody_can_count_what_he_has() {
+    let control = Database::control().await;
+    let (_keep, depth) = tokio::sync::watch::channel(None);
+    let away = super::pool("postgres://postgres@127.0.0.1:1/away");
+    let service = Counted { name: "billing".to_owned(), pool: away, depth };
+    let told = Told { looked: true, ..Told::default() };
+    let mut roster = Roster::new(super::pool(&control.url()), vec![service], told);
+    control
+        .run(
+            "INSERT INTO holdfast.known_service (name, undelivered, counted_at, last_seen)
+             VALUES ('billing', 0, now() - interval '1 hour', now() - interval '1 hour')",
+        )
+        .await;
+
+    roster.run_once().await.unwrap();
+
+    let seen = "SELECT last_seen > counted_at + interval '59 minutes' FROM holdfast.known_service";
+    assert!(control.one::<bool>(seen).await);
+}
+
+#[tokio::test]
+async fn a_service_left_out_is_warned_of_whenever_that_begins_and_once_unless_another_server_has_it() {
+    let logs = Logs::capture();
+    logs.expect(LEFT_OUT);
+    let control = Database::control().await;
+    let told = Told { looked: true, ..Told::default() };
+    let mut roster = Roster::new(super::pool(&control.url()), Vec::new(), told);
+    let nobody: [String; 0] = [];
+    assert_eq!(roster.run_once().await.unwrap(), nobody);
+    control
+        .run(
+            "INSERT INTO holdfast.known_service (name, undelivered, counted_at, last_seen)
+             VALUES ('billing', 3, now() - interval '1 hour', now() - interval '1 hour'),
+                    ('empty', 0, now() - interval '1 hour', now() - interval '1 hour'),
+                    ('elsewhere', 3, now(), now())",
+        )
+        .await;
+
+    assert_eq!(roster.run_once().await.unwrap(), ["billing"]);
+    assert_eq!(roster.run_once().await.unwrap(), nobody, "once");
+    control.run("UPDATE holdfast.known_service SET undelivered = 0 WHERE name = 'billing'").await;
+    assert_eq!(roster.run_once().await.unwrap(), nobody);
+    control.run("UPDATE holdfast.known_service SET undelivered = 1 WHERE name = 'billing'").await;
+    assert_eq!(roster.run_once().await.unwrap(), ["billing"], "another streak");
+    assert_eq!(logs.with(LEFT_OUT).len(), 2);
+    logs.check();
+}
+
+#[tokio::test]
+async fn a_roster_that_refuses_is_warned_of_once() {
+    // The control database's gate would say that the table is missing; what is looked at is who says what it cannot do.
+    let stage = Scene::builder().set("drain", "schema_check", "\"0s\"").stage().await;
+    stage.control.run("ALTER TABLE holdfast.known_service RENAME TO away").await;
+    stage.logs.expect("the roster of services cannot be kept");
+
+    let scene = stage.start().await;
+
+    scene.logs.wait_for("the roster of services cannot be kept").await;
+    // The next one, seconds later, is the same trouble.
+    scene.logs.wait_for("the roster could not be kept").await;
+    assert_eq!(scene.logs.with("the roster of services cannot be kept").len(), 1);
+    scene.end(0).await;
 }

@@ -135,6 +135,80 @@ async fn a_column_that_goes_is_noticed_by_the_statement_that_fails_long_before_t
 }
 
 #[tokio::test]
+async fn a_column_that_only_a_stamp_needs_is_missed_by_the_stamp_that_fails() {
+    // (As above: no look would come for five minutes.)
+    let scene = Scene::start().await;
+    scene.logs.expect(SHUT);
+    scene.logs.expect("outcomes cannot be written");
+    let before = scene.commit(&event("order.placed")).await;
+    scene.client.wait_for_state(&before, EventState::Published).await;
+
+    scene.database.run("ALTER TABLE holdfast.event_outbox DROP COLUMN last_error").await;
+    let lost = scene.commit(&event("order.placed")).await;
+
+    let line = scene.logs.wait_for(SHUT).await.text;
+    assert!(line.contains("column holdfast.event_outbox.last_error is missing"), "{line}");
+    assert!(!scene.logs.with("outcomes cannot be written").is_empty());
+    scene.database.run("ALTER TABLE holdfast.event_outbox ADD COLUMN last_error text").await;
+    scene.client.wait_for_state(&lost, EventState::Published).await;
+    scene.end(2).await;
+}
+
+#[tokio::test]
+async fn while_a_gate_is_shut_nothing_is_pruned_and_no_decision_about_holds_carried_out() {
+    const LOOK: &str = "looked at what is held";
+    const PUT_OFF: &str = "nothing is pruned";
+    let scene = Scene::builder()
+        .set("drain", "schema_check", "\"200ms\"")
+        .set("drain", "held_watch", "\"100ms\"")
+        .set("retention", "interval", "\"1s\"")
+        .start()
+        .await;
+    scene.logs.expect(SHUT);
+    scene.database.run("DROP INDEX holdfast.event_outbox_ended").await;
+    scene.logs.wait_for(SHUT).await;
+    // What was under way when it was shut is over by then.
+    let more = async |what: &str| {
+        let wanted = scene.logs.with(what).len() + 3;
+        wait::until(what, LONG, || async {
+            let seen = scene.logs.with(what).len();
+            if seen >= wanted { Ok(()) } else { Err(seen) }
+        })
+        .await;
+    };
+    more(LOOK).await;
+    more(PUT_OFF).await;
+    scene
+        .database
+        .run(
+            "INSERT INTO holdfast.event_outbox (event_type, envelope, created_at, published_at)
+             SELECT 'order.old', '{}', now() - interval '31 days', now() - interval '31 days' FROM generate_series(1, 5);
+             INSERT INTO holdfast.event_outbox (event_type, envelope, hold_operation_id, hold_generation)
+             SELECT 'order.held', '{}', 'dropped', 1 FROM generate_series(1, 7);
+             INSERT INTO holdfast.hold_outcome (operation_id, generation, outcome, decided_at)
+             VALUES ('dropped', 1, 'dropped', now() - interval '1 minute')",
+        )
+        .await;
+
+    more(LOOK).await;
+    more(PUT_OFF).await;
+    more(LOOK).await;
+
+    assert_eq!(scene.database.one::<i64>("SELECT count(*) FROM holdfast.event_outbox").await, 12);
+    scene
+        .database
+        .run("CREATE INDEX event_outbox_ended ON holdfast.event_outbox (ordering_key) WHERE is_head")
+        .await;
+    scene.logs.wait_for(HEALED).await;
+    wait::until_equal("rows", LONG, 0_i64, || {
+        scene.database.one("SELECT count(*) FROM holdfast.event_outbox")
+    })
+    .await;
+    let census = scene.end(12).await;
+    assert_eq!((census.gone["pruned"], census.gone["dropped"]), (5, 7));
+}
+
+#[tokio::test]
 async fn a_database_that_was_never_migrated_is_named_and_served_once_it_is_migrated() {
     let mut stage = Scene::builder().set("drain", "schema_check", "\"200ms\"").stage().await;
     let empty = Database::fresh(PostgresAt::shared(), Kind::Empty).await;

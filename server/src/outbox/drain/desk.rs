@@ -432,6 +432,7 @@ impl<P: Publisher> Desk<P> {
 
 /// Said when it begins; what follows is the same trouble.
 fn complain(failing: &mut bool, shared: &Shared, error: &db::Error, what: &str) {
+    shared.pool.gate().failed(error);
     if std::mem::replace(failing, true) {
         debug!(service.name = %shared.options.service, %error, "{what}");
     } else {

@@ -3,7 +3,7 @@
 //! Each interval every replica counts what is held and measures the oldest (two gauges). The one that has the watch's lock then
 //! warns once an hour, or when the oldest is another one, of what is held for too long, and carries out decisions that were
 //! left half done. Guarantees: however many replicas and restarts, one warning (the last one is in the database); an age is told
-//! by the database's clock. Does not: decide a pair. Nobody here knows a slow operation from an abandoned one: dropping would take
+//! by the database's clock; while the schema's gate is shut it only looks. Does not: decide a pair. Nobody here knows a slow operation from an abandoned one: dropping would take
 //! a live one's events, releasing would publish half of them (ADR-039).
 
 use std::time::Duration;
@@ -100,6 +100,7 @@ impl Watch {
                     failures = 0;
                 }
                 Err(error) => {
+                    self.desk.pool.gate().failed(&error);
                     failures = failures.saturating_add(1);
                     if failures == 2 {
                         warn!(service.name = %service, %error, "holds cannot be watched; their gauges stand still");
@@ -124,6 +125,10 @@ impl Watch {
         loop {
             let page = db::within(super::LIMIT, self.left_behind(after.as_ref())).await?;
             for (pair, outcome) in &page.pairs {
+                // Carrying out deletes rows.
+                if !self.desk.pool.gate().is_open() {
+                    return Ok(report);
+                }
                 let (rows, complete) = self.desk.apply(pair, *outcome, CARRY_OUT).await?;
                 match outcome {
                     Outcome::Released => report.released += rows,
