@@ -6,7 +6,7 @@ use std::{os::unix::process::ExitStatusExt as _, process::Stdio};
 use holdfast_tests::{
     auth,
     client::event,
-    scene::{QUEUES, SERVICE, Scene, Server},
+    scene::{QUEUES, SERVICE, Scene},
     server::{EXCHANGE, ServerInProcess},
     wait::{self, LONG},
 };
