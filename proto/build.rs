@@ -7,11 +7,12 @@ use std::{env, fs};
 
 use prost::Message as _;
 
-const FILES: [&str; 6] = [
+const FILES: [&str; 7] = [
     "holdfast/v1/control_service.proto",
     "holdfast/v1/envelope.proto",
     "holdfast/v1/error_reason.proto",
     "holdfast/v1/hold_service.proto",
+    "holdfast/v1/inbox_service.proto",
     "holdfast/v1/outbox_admin_service.proto",
     "holdfast/v1/outbox_service.proto",
 ];

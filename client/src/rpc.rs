@@ -100,6 +100,19 @@ pub const PAUSE_DRAIN: Rpc = Rpc::new(OUTBOX_ADMIN, "PauseDrain", Repeat::Always
 /// As [`PAUSE_DRAIN`].
 pub const RESUME_DRAIN: Rpc = Rpc::new(OUTBOX_ADMIN, "ResumeDrain", Repeat::Always);
 
+const INBOX: &str = "holdfast.v1.InboxService";
+
+/// The same ticket, or the same lease's token, is known again.
+pub const BEGIN_CONSUME: Rpc = Rpc::new(INBOX, "BeginConsume", Repeat::Always);
+/// The generation fences it: what was completed is completed.
+pub const COMPLETE_CONSUME: Rpc = Rpc::new(INBOX, "CompleteConsume", Repeat::Always);
+/// As [`COMPLETE_CONSUME`]: a start fails once.
+pub const FAIL_CONSUME: Rpc = Rpc::new(INBOX, "FailConsume", Repeat::Always);
+/// The second letter has the first one's token.
+pub const SURFACE_DEAD_LETTER: Rpc = Rpc::new(INBOX, "SurfaceDeadLetter", Repeat::Always);
+/// A look-up.
+pub const GET_CONSUMPTION: Rpc = Rpc::new(INBOX, "GetConsumption", Repeat::Always);
+
 /// Every RPC of package `holdfast.v1`.
 pub const ALL: &[Rpc] = &[
     STAGE_IN_TX,
@@ -120,6 +133,11 @@ pub const ALL: &[Rpc] = &[
     RETRY_NOW,
     PAUSE_DRAIN,
     RESUME_DRAIN,
+    BEGIN_CONSUME,
+    COMPLETE_CONSUME,
+    FAIL_CONSUME,
+    SURFACE_DEAD_LETTER,
+    GET_CONSUMPTION,
 ];
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ fn the_descriptor_set_holds_the_service_and_its_imports() {
         "holdfast/v1/envelope.proto",
         "holdfast/v1/error_reason.proto",
         "holdfast/v1/hold_service.proto",
+        "holdfast/v1/inbox_service.proto",
         "holdfast/v1/outbox_service.proto",
     ] {
         assert!(names.contains(&name), "{names:?}");
@@ -76,6 +77,6 @@ fn the_comment_of_each_reason_begins_with_its_code() {
         assert!(comment.contains("`applied` = "), "{reason:?}");
         seen += 1;
     }
-    assert_eq!(seen, 23);
+    assert_eq!(seen, 32);
     assert_eq!(seen + 1, file.enum_type[0].value.len(), "all of them, and the unspecified one");
 }

@@ -33,18 +33,27 @@ impl ErrorReason {
             | Self::TicketRolledBack
             | Self::HoldDropped
             | Self::HoldAlreadyDecided
-            | Self::SchemaDrift => Code::FailedPrecondition,
+            | Self::SchemaDrift
+            | Self::ConsumptionStale
+            | Self::DeadLetterStale
+            | Self::DeadLetterUnroutable
+            | Self::TopologyMismatch => Code::FailedPrecondition,
             Self::EventConflict => Code::AlreadyExists,
-            Self::EventContended | Self::HoldContended | Self::DrainBusy => Code::Aborted,
+            Self::EventContended
+            | Self::HoldContended
+            | Self::DrainBusy
+            | Self::ConsumptionContended
+            | Self::ConsumptionOpen => Code::Aborted,
             Self::TooLarge => Code::ResourceExhausted,
-            Self::UnknownService | Self::EventNotFound => Code::NotFound,
+            Self::UnknownService | Self::EventNotFound | Self::ConsumptionNotFound => Code::NotFound,
             Self::DatabaseUnavailable
             | Self::DatabaseReadOnly
             | Self::AuditUnavailable
             | Self::Overloaded
-            | Self::ShuttingDown => Code::Unavailable,
+            | Self::ShuttingDown
+            | Self::BrokerUnavailable => Code::Unavailable,
             Self::Unauthenticated => Code::Unauthenticated,
-            Self::ScopeMissing => Code::PermissionDenied,
+            Self::ScopeMissing | Self::QueueNotConfigured => Code::PermissionDenied,
             Self::Internal => Code::Internal,
         }
     }

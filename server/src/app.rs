@@ -17,6 +17,7 @@ use futures::{FutureExt, Stream, StreamExt};
 use holdfast_proto::envelope;
 use holdfast_proto::v1::control_service_server::ControlServiceServer;
 use holdfast_proto::v1::hold_service_server::HoldServiceServer;
+use holdfast_proto::v1::inbox_service_server::InboxServiceServer;
 use holdfast_proto::v1::outbox_admin_service_server::OutboxAdminServiceServer;
 use holdfast_proto::v1::outbox_service_server::OutboxServiceServer;
 use prometheus::Registry;
@@ -33,13 +34,13 @@ use uuid::Uuid;
 use crate::admin_http;
 use crate::audit::Audit;
 use crate::auth::{Expectations, KeyFiles, Report, Verifier};
-use crate::broker::{AmqpPublisher, Link, LinkOptions};
+use crate::broker::{AmqpPublisher, DeadLetters, Link, LinkOptions, Topology};
 use crate::check::connections;
 use crate::config::{Auth, Config, Secret, Service, Tls, Unroutable, Wake};
 use crate::db::{self, Pool};
 use crate::grpc::{
-    Admin, Authentication, Calls, ControlFront, Gate, HoldFront, OutboxAdminFront, OutboxFront, Reflection,
-    RenameOversize, RequestId, ServiceHandle, Services, Settings, ThisReplica, probes,
+    Admin, Authentication, Calls, ControlFront, Gate, HoldFront, InboxFront, OutboxAdminFront, OutboxFront,
+    Reflection, RenameOversize, RequestId, ServiceHandle, Services, Settings, ThisReplica, probes,
 };
 use crate::health::Facts;
 use crate::metrics::Metrics;
@@ -47,7 +48,7 @@ use crate::outbox::operator::Operator;
 use crate::outbox::{OutboxRows, announced, depth, drain, holds, pause, stage};
 use crate::retention::{self, Retention};
 use crate::roster::{self, Counted, Known, Roster, Told};
-use crate::{schema, tickets};
+use crate::{inbox, schema, tickets};
 
 /// Twice the limit of a request, so that most of what is too large gets our own answer.
 const MAX_DECODED_BYTES: usize = 2 * envelope::MAX_REQUEST_BYTES;
@@ -65,6 +66,8 @@ const COUNT_AFTER: Duration = Duration::from_secs(20);
 const FIRST_LOOKS: Duration = Duration::from_secs(1);
 /// The same for the roster, which can refuse a start only at the start.
 const ROSTER_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a dead letter and its confirm may take: who calls has a deadline, and can call again.
+const LETTER_TIMEOUT: Duration = Duration::from_secs(8);
 /// How long scrapes may take to finish; it comes on top of everything else.
 const ADMIN_GRACE: Duration = Duration::from_millis(300);
 
@@ -165,7 +168,9 @@ pub async fn start_with(config: Config, absent: Absent) -> anyhow::Result<Runnin
     let instance = replica.instance.clone();
     let mut handles = HashMap::new();
     let mut pools = Vec::new();
-    let wiring = Wiring { config: &config, metrics: &metrics, link: &link, instance: &instance };
+    let topology = Topology { dlx: config.topology.dlx.clone(), dlq: config.topology.dlq.clone() };
+    let letters = Arc::new(DeadLetters::new(link.clone(), topology, LETTER_TIMEOUT));
+    let wiring = Wiring { config: &config, metrics: &metrics, link: &link, letters, instance: &instance };
     for (name, service) in &config.services {
         let mut drain = drain::Options::new(name.clone(), instance.clone());
         drain.unroutable_accept = service.unroutable == Unroutable::Accept;
@@ -176,6 +181,7 @@ pub async fn start_with(config: Config, absent: Absent) -> anyhow::Result<Runnin
             max_connections: service.max_connections,
             prepared_statements: service.prepared_statements,
             listen: service.listens_at().map(Secret::expose),
+            queues: service.consumer_queues.clone(),
             settings: settings(service),
         };
         let handle = wiring.service(name, place, drain, &stop, &tasks)?;
@@ -189,6 +195,7 @@ pub async fn start_with(config: Config, absent: Absent) -> anyhow::Result<Runnin
         max_connections: control.max_connections,
         prepared_statements: true,
         listen: None,
+        queues: Vec::new(),
         settings: Settings {
             unroutable: Unroutable::default().as_str(),
             unroutable_blocks: own.unroutable_blocks,
@@ -360,6 +367,8 @@ struct Place<'a> {
     prepared_statements: bool,
     /// Where to listen for announcements, if at all.
     listen: Option<&'a str>,
+    /// What is consumed from.
+    queues: Vec<String>,
     settings: Settings,
 }
 
@@ -378,6 +387,7 @@ struct Wiring<'a> {
     config: &'a Config,
     metrics: &'a Metrics,
     link: &'a Link,
+    letters: Arc<DeadLetters>,
     instance: &'a str,
 }
 
@@ -420,7 +430,11 @@ impl Wiring<'_> {
         };
         let paused = pause::Seen::new(metrics.drain.clone());
         let (rows, looks) = OutboxRows::new(self.config.drain.lease, paused.clone());
-        let tables: Vec<Arc<dyn tickets::Resolvable>> = vec![Arc::new(rows)];
+        let (inbox, inbox_rows) =
+            inbox::Desk::new(pool.clone(), metrics.clone(), place.queues, self.letters.clone());
+        let depth = inbox::Depth::new(pool.clone(), metrics.inbox.clone());
+        tasks.spawn(&tasks.staging, "inbox depth", depth.run(stop.staging.clone()));
+        let tables: Vec<Arc<dyn tickets::Resolvable>> = vec![Arc::new(rows), Arc::new(inbox_rows)];
         let (resolver, resolver_hints) =
             tickets::Resolver::new(pool.clone(), tables, resolver_options, metrics.clone(), resolved.clone());
         tasks.spawn(&tasks.staging, "resolver", resolver.run(stop.staging.clone()));
@@ -464,7 +478,7 @@ impl Wiring<'_> {
         tasks.spawn(&tasks.staging, "held watch", watch.run(stop.staging.clone()));
 
         let kept = &self.config.retention;
-        let windows = retention::Windows { outbox: kept.outbox };
+        let windows = retention::Windows { outbox: kept.outbox, inbox: kept.inbox };
         let retention_options = retention::Options::new(windows, kept.interval, kept.most);
         let retention = Retention::new(pool.clone(), retention_options, metrics.clone());
         tasks.spawn(&tasks.drains, "retention", retention.run(stop.front.clone()));
@@ -473,6 +487,7 @@ impl Wiring<'_> {
             stager,
             drain: drain_hints,
             holds,
+            inbox,
             operator,
             metrics,
             depth: latest,
@@ -513,6 +528,8 @@ async fn serve(
             .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
     let holds = HoldServiceServer::new(HoldFront::new(services.clone()));
+    let inbox = InboxServiceServer::new(InboxFront::new(services.clone()))
+        .max_decoding_message_size(MAX_DECODED_BYTES);
     let outbox = OutboxServiceServer::new(OutboxFront::new(services.clone()))
         .max_decoding_message_size(MAX_DECODED_BYTES);
     let operators = OutboxAdminServiceServer::new(OutboxAdminFront::new(services.clone(), admin.clone()));
@@ -544,6 +561,7 @@ async fn serve(
         .add_optional_service(reflected.then(|| described().build_v1alpha()).transpose()?)
         .add_service(control)
         .add_service(holds)
+        .add_service(inbox)
         .add_service(operators)
         .add_service(outbox);
     let stopping = stop.front.clone();

@@ -14,6 +14,7 @@ pub mod demo;
 pub mod dev;
 pub mod grpc;
 pub mod health;
+pub mod inbox;
 pub mod logging;
 pub mod lookup;
 pub mod metrics;

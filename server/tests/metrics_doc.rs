@@ -16,7 +16,8 @@ What `/metrics` on the admin port (`admin_listen`) shows. This file is made of t
 
 - `service` is a configured service, or `holdfast-control` for the control database's own outbox. `event_type` has a value of
   its own for the first 200 types of a service since the start; all others are `other`. `method` is a served method; anything
-  else is `other`. `verb` is an admin's RPC, `check` one of a closed list, `kid` a key of the operator's files.
+  else is `other`. `verb` is an admin's RPC, `check` one of a closed list, `kid` a key of the operator's files,
+  `queue` one of the service's `consumer_queues`.
 - Counters and histograms are of the replica that is asked: add them up over replicas. What is read from a database
   (`holdfast_outbox_…`, `holdfast_table_…`, `holdfast_tickets`) every replica measures for itself, about every 15 seconds,
   and all see the same rows: take the maximum, `max by (service, state) (holdfast_outbox_rows)`. While a database is away they
@@ -84,6 +85,7 @@ fn names_are_unique_and_follow_the_conventions_and_every_metric_is_explained() {
             "check",
             "kid",
             "verb",
+            "queue",
             "class",
         ];
         assert!(labels.iter().all(|label| known.contains(&label.as_str())), "{name}: {labels:?}");

@@ -32,6 +32,9 @@ const CONNECTED: &str = "broker connected";
 /// The service of all scenes.
 pub const SERVICE: &str = "orders";
 
+/// The queues that it consumes from.
+pub const QUEUES: [&str; 2] = ["orders.payments", "orders.audit"];
+
 /// What is to be set up; everything has a default.
 #[derive(Debug)]
 pub struct Builder {
@@ -100,6 +103,7 @@ impl Builder {
         let amqp = broker_proxy.as_ref().map_or_else(|| vhost.url(), |proxy| vhost.url_through(proxy.port()));
         let mut config = ServerConfig::new(&control.url(), &amqp);
         config.service(SERVICE, &url);
+        config.set(&format!("services.{SERVICE}"), "consumer_queues", &format!("{QUEUES:?}"));
         for (section, name, toml) in &self.settings {
             config.set(section, name, toml);
         }

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use lapin::options::ExchangeDeclareOptions;
-use lapin::protocol::{AMQPErrorKind, AMQPSoftError};
+use lapin::protocol::AMQPSoftError;
 use lapin::types::{FieldTable, ShortString};
 use lapin::uri::AMQPUri;
-use lapin::{Connection, ConnectionProperties, ErrorKind, ExchangeKind};
+use lapin::{Connection, ConnectionProperties, ExchangeKind};
+
+use super::topology::refused_with;
 
 /// What was seen of the exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,19 +34,29 @@ pub enum InspectError {
     Amqp(#[from] lapin::Error),
 }
 
-/// Connects and looks at the exchange. Declares nothing that is not there.
+/// Connects and looks at the exchanges, in their order. Declares nothing that is not there.
 ///
 /// # Errors
 /// The broker cannot be reached within `patience`, or refuses the account.
 pub async fn inspect(
     uri: AMQPUri,
-    exchange: ShortString,
+    exchanges: &[ShortString],
     patience: Duration,
-) -> Result<Exchange, InspectError> {
+) -> Result<Vec<Exchange>, InspectError> {
     let looked = async {
         let properties = ConnectionProperties::default().with_connection_name("holdfast check".into());
         let connection = Connection::connect_uri(uri, properties).await?;
-        let seen = look(&connection, exchange).await;
+        let mut seen = Ok(Vec::new());
+        for exchange in exchanges {
+            match (look(&connection, exchange.clone()).await, &mut seen) {
+                (Ok(one), Ok(all)) => all.push(one),
+                (Err(error), _) => {
+                    seen = Err(error);
+                    break;
+                }
+                (Ok(_), Err(_)) => break,
+            }
+        }
         // It goes with us in any case.
         let _ = connection.close(200, "bye".into()).await;
         Ok(seen?)
@@ -71,8 +83,4 @@ async fn look(connection: &Connection, name: ShortString) -> Result<Exchange, la
         Err(error) if refused_with(&error, &AMQPSoftError::ACCESSREFUSED) => Ok(Exchange::ThereUnseen),
         Err(error) => Err(error),
     }
-}
-
-fn refused_with(error: &lapin::Error, wanted: &AMQPSoftError) -> bool {
-    matches!(error.kind(), ErrorKind::ProtocolError(refusal) if *refusal.kind() == AMQPErrorKind::Soft(wanted.clone()))
 }

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::Weather;
+use super::topology::Topology;
 use crate::backoff::Backoff;
 use crate::metrics;
 
@@ -87,6 +88,23 @@ impl Link {
         .unwrap_or(Err(LinkError::TimedOut(limit)))
     }
 
+    /// The same for dead letters, their topology being there.
+    ///
+    /// # Errors
+    /// As [`Link::confirm_channel`]; the text names the object where one is the cause.
+    pub(super) async fn letter_channel(&self, topology: &Topology) -> Result<Channel, LinkError> {
+        let connection = self.current.borrow().clone().ok_or(LinkError::Away)?;
+        let limit = self.options.connect_timeout;
+        tokio::time::timeout(limit, async {
+            topology.ensure(&connection).await?;
+            let channel = connection.create_channel().await?;
+            channel.confirm_select(ConfirmSelectOptions::default()).await?;
+            Ok(channel)
+        })
+        .await
+        .unwrap_or(Err(LinkError::TimedOut(limit)))
+    }
+
     pub(super) fn exchange(&self) -> ShortString {
         self.options.exchange.clone()
     }
@@ -126,6 +144,9 @@ pub(super) enum LinkError {
     TimedOut(Duration),
     #[error("exchange {name:?} is missing or of another kind, and declaring it was refused: {error}")]
     Exchange { name: String, error: lapin::Error },
+    /// The operator's to mend.
+    #[error("{0}")]
+    Topology(String),
     #[error("broker: {0}")]
     Amqp(#[from] lapin::Error),
 }

@@ -6,9 +6,11 @@
 
 mod careful;
 mod inspect;
+mod letters;
 mod link;
 mod publisher;
 mod returns;
+mod topology;
 mod wire;
 
 use std::future::Future;
@@ -16,8 +18,10 @@ use std::future::Future;
 use tokio::sync::watch;
 
 pub use inspect::{Exchange, InspectError, inspect};
+pub use letters::{DeadLetter, DeadLetters, LetterError};
 pub use link::{Link, LinkOptions};
 pub use publisher::AmqpPublisher;
+pub use topology::Topology;
 
 /// Whether the broker can take messages now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -35,7 +35,7 @@ pub async fn all(config: &Config) -> Report {
     let (databases, listeners, broker) = join!(
         join_all(places.iter().map(database::check)),
         join_all(config.services.iter().map(|(name, service)| listening::check(name, service))),
-        broker::check(&config.broker)
+        broker::check(&config.broker, &config.topology)
     );
     let mut report = Report::default();
     let (mut limits, mut asked) = (Vec::new(), Vec::new());

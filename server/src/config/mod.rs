@@ -58,6 +58,8 @@ pub struct Config {
     pub control: Control,
     /// RabbitMQ.
     pub broker: Broker,
+    /// Where dead letters go.
+    pub topology: Topology,
     /// How outboxes are drained.
     pub drain: Drain,
     /// How long what is kept.
@@ -86,6 +88,15 @@ pub struct Broker {
     pub confirm_timeout: Duration,
     /// A dead peer is noticed after two of these.
     pub heartbeat: Duration,
+}
+
+/// Where dead letters go.
+#[derive(Debug)]
+pub struct Topology {
+    /// The dead-letter exchange.
+    pub dlx: String,
+    /// The dead-letter queue; empty: somebody else's.
+    pub dlq: String,
 }
 
 /// How outboxes are drained.
@@ -152,6 +163,7 @@ impl Config {
             tls: Tls::read(top.section("tls")),
             control: Control::read(top.section("control")),
             broker: Broker::read(top.section("broker")),
+            topology: Topology::read(top.section("topology")),
             drain: Drain::read(top.section("drain")),
             retention: Retention::read(top.section("retention")),
             services: top.each("services", Service::read),
@@ -169,6 +181,7 @@ impl Config {
             notes.wrong("replicas", format!("must be between 1 and {MOST}"));
         }
         self.broker.check(notes);
+        self.topology.check(&self.broker, notes);
         self.drain.check(testing, notes);
         self.retention.check(notes);
         if self.broker.confirm_timeout.saturating_mul(2) > self.drain.lease
@@ -286,6 +299,27 @@ impl Broker {
     /// It is no AMQP URL. The text does not repeat it.
     pub fn uri(&self) -> Result<AMQPUri, &'static str> {
         self.url.expose().parse().map_err(|_| "must be amqp://user:password@host:port/vhost")
+    }
+}
+
+impl Topology {
+    fn read(mut section: Section<'_>) -> Self {
+        Self {
+            dlx: section.get("dlx", "holdfast.dlx".to_owned()),
+            dlq: section.get("dlq", "holdfast.dlq".to_owned()),
+        }
+    }
+
+    fn check(&self, broker: &Broker, notes: &mut Notes) {
+        if ShortString::try_new(self.dlx.clone()).is_err() || self.dlx.is_empty() {
+            notes.wrong("topology.dlx", "must have 1 to 255 bytes");
+        } else if self.dlx == broker.exchange {
+            notes.wrong("topology.dlx", "must be another exchange than broker.exchange");
+        }
+        // With what is behind it a name must fit AMQP, too.
+        if self.dlq.len() > 200 {
+            notes.wrong("topology.dlq", "must have at most 200 bytes");
+        }
     }
 }
 

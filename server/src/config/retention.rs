@@ -10,7 +10,7 @@ use super::section::{Notes, Section};
 pub struct Retention {
     /// Published events, by when they were staged, and decisions about holds; 0 = for ever.
     pub outbox: Duration,
-    /// What consumers have seen; 0 = for ever. Nothing is kept there yet: today it is only held against `outbox`.
+    /// What consumers have seen, by when it was last touched; 0 = for ever.
     pub inbox: Duration,
     /// From one cycle's start to the next one's.
     pub interval: Duration,

@@ -1,6 +1,6 @@
 //! The part of the configuration that is said for each service.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
 use holdfast_proto::envelope;
@@ -25,6 +25,8 @@ pub struct Service {
     pub parked_blocks: bool,
     /// How events that were put in by SQL are noticed. `holdfast migrate` switches their announcement on or off accordingly.
     pub wake: Wake,
+    /// The queues that the service consumes from.
+    pub consumer_queues: Vec<String>,
     /// Whether statements are prepared by name. `false` behind a pooler that lends connections by the transaction (pgbouncer
     /// with `pool_mode = transaction`).
     pub prepared_statements: bool,
@@ -42,6 +44,7 @@ impl Service {
             unroutable_blocks: section.get("unroutable_blocks", true),
             parked_blocks: section.get("parked_blocks", true),
             wake: section.get("wake", Wake::default()),
+            consumer_queues: section.get("consumer_queues", Vec::new()),
             prepared_statements: section.get("prepared_statements", true),
             listen_url: section.secret("listen_url", "listen_url_file"),
         }
@@ -131,6 +134,7 @@ pub(super) fn check(services: &BTreeMap<String, Service>, control: &Control, not
             );
         }
         url(&format!("{field}.database_url"), &service.database_url, Some(&mut databases), notes);
+        queues(&format!("{field}.consumer_queues"), &service.consumer_queues, notes);
         let listen = format!("{field}.listen_url");
         match &service.listen_url {
             Some(listen_url) => url(&listen, listen_url, None, notes),
@@ -146,6 +150,24 @@ pub(super) fn check(services: &BTreeMap<String, Service>, control: &Control, not
             }
             None => {}
         }
+    }
+}
+
+/// A dead letter's token has at most 256 bytes, all printable; its routing key at most 255.
+const LONGEST_QUEUE: usize = 200;
+
+fn queues(field: &str, queues: &[String], notes: &mut Notes) {
+    let fits = |queue: &&String| {
+        !(1..=LONGEST_QUEUE).contains(&queue.len()) || !queue.bytes().all(|byte| byte.is_ascii_graphic())
+    };
+    if let Some(queue) = queues.iter().find(fits) {
+        let problem =
+            format!("must be 1 to {LONGEST_QUEUE} printable ASCII characters each; {queue:?} is not");
+        notes.wrong(field, problem);
+    }
+    let mut seen = BTreeSet::new();
+    if let Some(queue) = queues.iter().find(|queue| !seen.insert(queue.as_str())) {
+        notes.wrong(field, format!("has {queue:?} twice"));
     }
 }
 

@@ -2,9 +2,12 @@
 //! ([`status`]). Only here tonic is known. Design, sections 2, 3 and 13.
 
 mod admin;
+mod amqp_properties;
 mod audit_list;
 mod control_service;
 mod hold_service;
+mod inbox_service;
+mod inbox_words;
 mod layers;
 mod outbox_admin_list;
 mod outbox_admin_service;
@@ -23,6 +26,7 @@ use tracing::error;
 
 use crate::auth::{AdminScope, Caller, ReadScope, WriteScope};
 use crate::db::Pool;
+use crate::inbox;
 use crate::metrics::ServiceMetrics;
 use crate::outbox::operator::Operator;
 use crate::outbox::{depth, drain, holds, stage};
@@ -30,6 +34,7 @@ use crate::outbox::{depth, drain, holds, stage};
 pub use admin::Admin;
 pub use control_service::{ControlFront, Settings, ThisReplica};
 pub use hold_service::HoldFront;
+pub use inbox_service::InboxFront;
 use layers::CallId;
 pub use layers::{Authentication, Calls, Gate, RenameOversize, RequestId};
 pub use outbox_admin_service::OutboxAdminFront;
@@ -48,6 +53,8 @@ pub struct ServiceHandle {
     pub drain: drain::Hints,
     /// Its holds.
     pub holds: holds::Desk,
+    /// Its inbox.
+    pub inbox: inbox::Desk,
     /// What an operator can see and do.
     pub operator: Operator,
     /// What is counted and measured of it.

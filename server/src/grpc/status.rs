@@ -13,6 +13,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 use crate::auth::MissingScope;
 use crate::db::{self, Kind};
+use crate::inbox;
 use crate::outbox::stage::Refused;
 use crate::outbox::{holds, operator};
 
@@ -43,6 +44,8 @@ pub enum Failure {
     Hold(holds::Refused),
     /// An operator's verb was not carried out.
     Operator(operator::Refused),
+    /// The inbox said no.
+    Inbox(inbox::Refused),
     /// A read failed.
     Read(db::Error),
     /// The service's schema is not ours.
@@ -108,6 +111,16 @@ impl Failure {
         if let Self::Hold(holds::Refused::Decided(outcome)) = &self {
             metadata.insert("outcome".to_owned(), outcome.as_str().to_owned());
         }
+        match &self {
+            Self::Inbox(inbox::Refused::Queue(queue)) => {
+                metadata.insert("queue".to_owned(), queue.clone());
+            }
+            Self::Inbox(inbox::Refused::Unroutable { exchange, routing_key }) => {
+                metadata.insert("exchange".to_owned(), exchange.clone());
+                metadata.insert("routing_key".to_owned(), routing_key.clone());
+            }
+            _ => {}
+        }
         if let Self::Drift(difference) = &self {
             metadata.insert("difference".to_owned(), difference.to_string());
         }
@@ -142,6 +155,7 @@ impl Failure {
             Self::Stage(refused) => refused.to_string(),
             Self::Hold(refused) => refused.to_string(),
             Self::Operator(refused) => refused.to_string(),
+            Self::Inbox(refused) => refused.to_string(),
             Self::Read(error) | Self::Audit(error) => error.to_string(),
             other => format!("{other:?}"),
         }
@@ -178,6 +192,7 @@ impl Failure {
             Self::Operator(operator::Refused::Database(error)) => {
                 database_row(error, service, !error.certainly_not_applied())
             }
+            Self::Inbox(refused) => inbox_row(refused, service),
             Self::Read(error) => database_row(error, service, false),
             Self::Drift(difference) => Row::no(
                 ErrorReason::SchemaDrift,
@@ -216,6 +231,39 @@ fn hold_row(refused: &holds::Refused, service: &str) -> Row {
             Row::no(ErrorReason::HoldContended, format!("hold: {refused}")).retry(CONTENDED_RETRY)
         }
         holds::Refused::Database(error) => database_row(error, service, !error.certainly_not_applied()),
+    }
+}
+
+fn inbox_row(refused: &inbox::Refused, service: &str) -> Row {
+    use inbox::Refused;
+    match refused {
+        Refused::Queue(_) => Row::no(ErrorReason::QueueNotConfigured, format!("consumer_queue: {refused}")),
+        Refused::TicketNotOpen => Row::no(ErrorReason::TicketNotOpen, format!("ticket: {refused}")),
+        Refused::TicketRolledBack => Row::no(ErrorReason::TicketRolledBack, format!("ticket: {refused}")),
+        Refused::Contended => {
+            Row::no(ErrorReason::ConsumptionContended, refused.to_string()).retry(CONTENDED_RETRY)
+        }
+        Refused::Open => Row::no(ErrorReason::ConsumptionOpen, refused.to_string()).retry(CONTENDED_RETRY),
+        Refused::Stale => Row::no(ErrorReason::ConsumptionStale, format!("generation: {refused}")),
+        Refused::NotFound => Row::no(ErrorReason::ConsumptionNotFound, refused.to_string()),
+        Refused::StaleLetter { published } => {
+            let row = Row::no(ErrorReason::DeadLetterStale, format!("token: {refused}"));
+            if *published { row.unknown() } else { row }
+        }
+        Refused::Unroutable { .. } => Row::no(ErrorReason::DeadLetterUnroutable, refused.to_string()),
+        Refused::Broker { unknown, .. } => {
+            let row = Row::no(ErrorReason::BrokerUnavailable, refused.to_string());
+            if *unknown { row.unknown() } else { row }
+        }
+        Refused::Topology(_) => Row::no(ErrorReason::TopologyMismatch, refused.to_string()),
+        Refused::TooLarge { field, actual, limit } => {
+            let too_large = TooLarge { field: (*field).to_owned(), actual: *actual, limit: *limit };
+            Row::no(ErrorReason::TooLarge, too_large.to_string())
+        }
+        Refused::Database(error) if error.kind == Kind::Contended => {
+            Row::no(ErrorReason::ConsumptionContended, "others are at this message").retry(CONTENDED_RETRY)
+        }
+        Refused::Database(error) => database_row(error, service, !error.certainly_not_applied()),
     }
 }
 

@@ -11,6 +11,7 @@ mod depth;
 mod drain;
 mod grpc;
 mod holds;
+mod inbox;
 mod labels;
 mod retention;
 mod schema;
@@ -30,6 +31,7 @@ pub use depth::Depth;
 pub use drain::Drain;
 pub use grpc::Grpc;
 pub use holds::Holds;
+pub use inbox::Inbox;
 pub use retention::Retention;
 pub use schema::Schema;
 pub use staging::{Stage, Tickets};
@@ -51,6 +53,7 @@ struct Inner {
     drain: drain::Families,
     depth: depth::Families,
     holds: holds::Families,
+    inbox: inbox::Families,
     retention: retention::Families,
     schema: schema::Families,
     db: db::Families,
@@ -80,6 +83,8 @@ pub struct ServiceMetrics {
     pub depth: Depth,
     /// What is held.
     pub holds: Holds,
+    /// What is consumed.
+    pub inbox: Inbox,
     /// What was pruned.
     pub retention: Retention,
     /// What its schema looks like.
@@ -106,6 +111,7 @@ impl Metrics {
         let drain = drain::Families::declare(&mut d)?;
         let depth = depth::Families::declare(&mut d)?;
         let holds = holds::Families::declare(&mut d)?;
+        let inbox = inbox::Families::declare(&mut d)?;
         let retention = retention::Families::declare(&mut d)?;
         let schema = schema::Families::declare(&mut d)?;
         let db = db::Families::declare(&mut d)?;
@@ -130,6 +136,7 @@ impl Metrics {
             drain,
             depth,
             holds,
+            inbox,
             retention,
             schema,
             db,
@@ -150,6 +157,7 @@ impl Metrics {
             drain: self.0.drain.service(service, &types),
             depth: self.0.depth.service(service),
             holds: self.0.holds.service(service),
+            inbox: self.0.inbox.service(service),
             retention: self.0.retention.service(service),
             schema: self.0.schema.service(service),
             pool: self.0.db.service(service),

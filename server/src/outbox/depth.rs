@@ -42,7 +42,8 @@ const STATES: [&str; 8] =
     ["unresolved", "held", "parked", "in_flight", "unroutable", "backing_off", "aside", "pending"];
 
 /// The tables that are measured.
-const TABLES: [&str; 7] = [
+const TABLES: [&str; 8] = [
+    "event_inbox",
     "event_outbox",
     "hold_outcome",
     "hold_watch",

@@ -46,6 +46,8 @@ const JITTER: f64 = 0.1;
 pub struct Windows {
     /// Published events, by when they were staged; decisions about holds.
     pub outbox: Duration,
+    /// What consumers have seen, by when it was last touched.
+    pub inbox: Duration,
 }
 
 /// How a service's tables are pruned.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::Windows;
-use crate::db;
 use crate::outbox::prune;
+use crate::{db, inbox};
 
 /// A table that retention prunes. Each owns its statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,16 +13,19 @@ pub(super) enum Table {
     EventOutbox,
     /// Decisions about holds.
     HoldOutcome,
+    /// What consumers have seen.
+    EventInbox,
 }
 
 impl Table {
-    pub(super) const ALL: [Self; 2] = [Self::EventOutbox, Self::HoldOutcome];
+    pub(super) const ALL: [Self; 3] = [Self::EventOutbox, Self::HoldOutcome, Self::EventInbox];
 
     /// Its name in the schema.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::EventOutbox => "event_outbox",
             Self::HoldOutcome => "hold_outcome",
+            Self::EventInbox => "event_inbox",
         }
     }
 
@@ -30,6 +33,7 @@ impl Table {
     pub(super) fn kept(self, windows: &Windows) -> Option<Duration> {
         let kept = match self {
             Self::EventOutbox | Self::HoldOutcome => windows.outbox,
+            Self::EventInbox => windows.inbox,
         };
         (!kept.is_zero()).then_some(kept)
     }
@@ -44,6 +48,7 @@ impl Table {
         match self {
             Self::EventOutbox => prune::published(conn, kept, limit).await,
             Self::HoldOutcome => prune::decisions(conn, kept, limit).await,
+            Self::EventInbox => inbox::prune(conn, kept, limit).await,
         }
     }
 }

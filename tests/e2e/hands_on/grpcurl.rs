@@ -4,7 +4,15 @@
 use std::env;
 
 use holdfast_proto::FILE_DESCRIPTOR_SET;
-use holdfast_tests::{auth, caller::Caller, client::event, health::Health, scene::Scene, wait};
+use holdfast_tests::{
+    auth,
+    caller::Caller,
+    client::event,
+    health::Health,
+    inbox::{Inbox, lease},
+    scene::Scene,
+    wait,
+};
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 use serde_json::{Value, json};
@@ -123,7 +131,7 @@ async fn grpcurl_stages_and_does_not_find_the_event_after_the_rollback() {
 async fn grpcurl_asks_for_the_servers_health() {
     let scene = Scene::start().await;
 
-    holdfast_tests::health::Health::of(scene.server.address()).serves("").await;
+    Health::of(scene.server.address()).serves("").await;
     let answer = call(&scene, "grpc.health.v1.Health/Check", &json!({})).await.unwrap();
 
     assert_eq!(answer["status"], "SERVING");
@@ -141,16 +149,25 @@ struct Placeholders {
     event: String,
     /// `0198c2a5-7d1e-7c43-9d0c-2f6f0f0c9a12`: an event bound to no transaction.
     event_now: String,
+    /// `0198c2a5-7d1e-7c43-9d0c-2f6f0f0c9a21`: a message that nobody has begun.
+    message: String,
+    /// `0198c2a5-7d1e-7c43-9d0c-2f6f0f0c9a22`: one that was begun once.
+    begun: String,
+    /// `1780000000`: when that was, in seconds since 1970.
+    begun_at: String,
 }
 
 impl Placeholders {
     /// Each text with what replaces it.
-    fn table(&self) -> [(&'static str, &str); 4] {
+    fn table(&self) -> [(&'static str, &str); 7] {
         [
             (ADDRESS, &self.address),
             ("-4711", &self.ticket),
             ("0198c2a5-7d1e-7c43-9d0c-2f6f0f0c9a11", &self.event),
             ("0198c2a5-7d1e-7c43-9d0c-2f6f0f0c9a12", &self.event_now),
+            ("0198c2a5-7d1e-7c43-9d0c-2f6f0f0c9a21", &self.message),
+            ("0198c2a5-7d1e-7c43-9d0c-2f6f0f0c9a22", &self.begun),
+            ("1780000000", &self.begun_at),
         ]
     }
 }
@@ -196,7 +213,13 @@ fn documented_lines() -> Vec<Line> {
 async fn every_documented_grpcurl_line_works_as_it_stands() {
     let scene = Scene::start().await;
     let mut caller = scene.caller().await;
+    let begun = event("").id;
+    Inbox::of(&scene).process(&begun, lease(60)).await;
+    let epoch = "SELECT floor(extract(epoch FROM received_at))::bigint FROM holdfast.event_inbox";
     let placeholders = Placeholders {
+        message: event("").id,
+        begun,
+        begun_at: scene.database.one::<i64>(epoch).await.to_string(),
         address: scene.server.address().to_string(),
         ticket: caller.begin_with_ticket().await.to_string(),
         event: event("").id,
@@ -249,7 +272,7 @@ async fn every_documented_grpcurl_line_is_refused_while_the_schema_is_not_ours_b
         if FROM_MEMORY.contains(&method.as_str()) {
             assert!(said.is_ok(), "{method}: {said:?}");
         } else {
-            let said = said.expect_err(&method);
+            let Err(said) = said else { panic!("{method} was answered: {said:?}") };
             assert!(said.contains("FailedPrecondition") && said.contains("SCHEMA_DRIFT"), "{method}: {said}");
         }
     }

@@ -6,7 +6,7 @@ use holdfast_server::{
     audit, check,
     db::migrate,
     dev::{Postgres, postgres},
-    lookup, outbox, retention, roster, schema, tickets,
+    inbox, lookup, outbox, retention, roster, schema, tickets,
 };
 use holdfast_tests::{
     database::{Database, Kind},
@@ -16,8 +16,9 @@ use holdfast_tests::{
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use uuid::Uuid;
 
-const LISTS: [(&str, &[(&str, &str)]); 11] = [
+const LISTS: [(&str, &[(&str, &str)]); 12] = [
     ("check", check::QUERIES),
+    ("inbox", inbox::QUERIES),
     ("outbox", outbox::QUERIES),
     ("outbox/holds", outbox::holds::QUERIES),
     ("outbox/parked", outbox::parked::QUERIES),
