@@ -79,6 +79,9 @@ impl Decide {
         let request = ReleaseHeldRequest { hold: self.hold(), service: self.service };
         let answer = session.ask(request, |request| client.release_held(request)).await?;
         session.show(&answer, RELEASED)?;
+        if answer.released == 0 && !answer.decided_before {
+            eprintln!("{NOBODY_HELD}");
+        }
         Ok(done(answer.complete))
     }
 
@@ -87,9 +90,15 @@ impl Decide {
         let request = DropHeldRequest { hold: self.hold(), service: self.service };
         let answer = session.ask(request, |request| client.drop_held(request)).await?;
         session.show(&answer, DROPPED)?;
+        if answer.dropped == 0 && !answer.decided_before {
+            eprintln!("{NOBODY_HELD}");
+        }
         Ok(done(answer.complete))
     }
 }
+
+/// Right for a decision that is quicker than the last stage, and a surprise for who mistyped.
+const NOBODY_HELD: &str = "holdfast: nothing was held under this operation and generation; what is staged with it later follows this decision";
 
 /// The decision stands; `complete` = false says that events are left, for another call or for the server.
 fn done(complete: bool) -> ExitCode {

@@ -43,10 +43,12 @@ enum Why {
     /// An operator.
     Parked,
     /// The outcome of its publisher.
+    #[value(alias = "in_flight")]
     InFlight,
     /// A queue.
     Unroutable,
     /// Its next attempt.
+    #[value(alias = "backing_off")]
     BackingOff,
     /// An earlier event of its key.
     Behind,

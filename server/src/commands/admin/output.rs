@@ -97,7 +97,10 @@ fn cell(value: &Value, show: Show) -> String {
             Ok(seconds) => humantime::format_duration(Duration::from_secs(seconds)).to_string(),
             Err(_) => harmless(&text),
         },
-        Show::Word(beginning) => harmless(text.strip_prefix(beginning).unwrap_or(&text)).to_ascii_lowercase(),
+        Show::Word(beginning) => match text.strip_prefix(beginning).unwrap_or(&text) {
+            "UNSPECIFIED" => "-".to_owned(),
+            word => harmless(word).to_ascii_lowercase(),
+        },
         Show::YesNo => if text == "true" { "yes" } else { "no" }.to_owned(),
     }
 }
@@ -135,11 +138,11 @@ mod tests {
         ];
         let rows = [
             json!({"name": "orders", "of": {"seconds": "3723"}, "state": "EVENT_STATE_HELD", "done": true}),
-            json!({"name": "b", "state": "EVENT_STATE_PENDING", "done": false}),
+            json!({"name": "b", "state": "EVENT_STATE_UNSPECIFIED", "done": false}),
         ];
         assert_eq!(
             table(&columns, &rows),
-            "NAME    AGE       STATE    DONE\norders  1h 2m 3s  held     yes\nb       -         pending  no\n"
+            "NAME    AGE       STATE  DONE\norders  1h 2m 3s  held   yes\nb       -         -      no\n"
         );
     }
 
