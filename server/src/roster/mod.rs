@@ -135,7 +135,9 @@ impl Told {
     pub fn failed(&mut self, error: &db::Error) {
         let passing =
             matches!(error.kind, Kind::Unavailable | Kind::TimedOut | Kind::ReadOnly | Kind::Contended);
-        if passing || std::mem::replace(&mut self.refused, true) {
+        // 55000: the database takes no connections.
+        let away = passing || error.sqlstate.as_deref() == Some("55000");
+        if away || std::mem::replace(&mut self.refused, true) {
             debug!(%error, "the roster could not be kept");
         } else {
             warn!(%error, "the roster of services cannot be kept; a service left out with events would go unnoticed");
