@@ -1,7 +1,7 @@
 //! Holdfast's client library for Rust services: events that are delivered if, and only if, your own transaction commits.
 #![cfg_attr(feature = "sqlx", doc = include_str!("../README.md"))]
 //!
-//! Here: the connection ([`Holdfast`]) with its TLS settings and access tokens ([`token`]); staging ([`outbox`]); what the server says of
+//! Here: the connection ([`Holdfast`]) with its TLS settings and access tokens ([`token`]); staging ([`outbox`]); consuming ([`inbox`]); what the server says of
 //! itself ([`Control`]); the
 //! generated contract ([`v1`]), for which [`Holdfast::transport`] makes clients; the rules an event must obey
 //! ([`envelope`]); which RPC may be sent again ([`rpc`]); and what a call fails with ([`Error`]).
@@ -14,6 +14,7 @@ mod call;
 mod connection;
 mod control;
 mod error;
+pub mod inbox;
 pub mod outbox;
 pub mod rpc;
 pub mod token;
