@@ -7,11 +7,14 @@
 //! ([`envelope`]); which RPC may be sent again ([`rpc`]); and what a call fails with ([`Error`]).
 //!
 //! Feature `sqlx` (default): what runs in the caller's own transaction. Without it the library knows no database driver.
+//! Feature `lapin`: `Consumer`, which consumes a queue with the inbox.
 //! Design: sections 1, 2, 3 and 12.
 #![deny(missing_docs)]
 
 mod call;
 mod connection;
+#[cfg(feature = "lapin")]
+mod consumer;
 mod control;
 mod error;
 pub mod inbox;
@@ -20,6 +23,8 @@ pub mod rpc;
 pub mod token;
 
 pub use connection::{BuildError, Builder, Holdfast, Transport};
+#[cfg(feature = "lapin")]
+pub use consumer::{Consumer, ConsumerBuilder, ConsumerError, Handling, Message};
 pub use control::Control;
 pub use error::Error;
 pub use holdfast_proto::{envelope, v1};

@@ -27,7 +27,7 @@ const DURABLE: &str = include_str!("queries/durable.sql");
 const FLUSH: &str = include_str!("queries/flush.sql");
 
 /// What a role or database may have another default for is said.
-const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
+pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 
 /// The server's caps: errors, and starts that ended in nothing.
 const MOST_FAILURES: i32 = 5;
@@ -36,7 +36,7 @@ const MOST_LOST_STARTS: i32 = 3;
 /// how long a killed consumer's message waits.
 const START_LEASE: Duration = Duration::from_secs(10);
 /// When to come again for what is in a transaction's hands, whose end nobody knows.
-const OPEN_RETRY: Duration = Duration::from_millis(500);
+pub(crate) const OPEN_RETRY: Duration = Duration::from_millis(500);
 /// The longest that anybody is told to wait for a lease: it may be given back sooner.
 const LEASE_RETRY: Duration = Duration::from_secs(5);
 
@@ -155,12 +155,6 @@ pub(crate) async fn durable(tx: &mut PgConnection) -> Result<(), sqlx::Error> {
     sqlx::query(DURABLE).execute(tx).await.map(|_| ())
 }
 
-/// The handler's transaction, for who marks it.
-#[cfg(feature = "lapin")]
-pub(crate) async fn open(pool: &PgPool) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
-    pool.begin_with(BEGIN).await
-}
-
 /// The first transaction: counts the start, or tells why there is none.
 pub(crate) async fn begin(pool: &PgPool, delivery: &Delivery) -> Result<Started, sqlx::Error> {
     let mut tx = pool.begin_with(BEGIN).await?;
@@ -190,11 +184,8 @@ async fn decide(tx: &mut Transaction<'_, Postgres>, delivery: &Delivery) -> Resu
     if first.is_some() {
         return Ok(Started::Process(Start { token, generation: 1 }));
     }
-    let looked = sqlx::query(LOOK)
-        .bind(delivery.envelope_id)
-        .bind(&delivery.queue)
-        .fetch_optional(&mut **tx)
-        .await?;
+    let looked =
+        sqlx::query(LOOK).bind(delivery.envelope_id).bind(&delivery.queue).fetch_optional(&mut **tx).await?;
     let Some(row) = looked else { return Ok(Started::InProgress(OPEN_RETRY)) };
     if row.try_get("processed")? {
         return Ok(Started::Duplicate);
@@ -204,8 +195,7 @@ async fn decide(tx: &mut Transaction<'_, Postgres>, delivery: &Delivery) -> Resu
         return Ok(Started::InProgress(OPEN_RETRY));
     }
     let (generation, epoch): (i64, i64) = (row.try_get("generation")?, row.try_get("epoch")?);
-    let (mut failures, mut lost_starts): (i32, i32) =
-        (row.try_get("failures")?, row.try_get("lost_starts")?);
+    let (mut failures, mut lost_starts): (i32, i32) = (row.try_get("failures")?, row.try_get("lost_starts")?);
     let (cycle, replay_id): (i32, Option<Uuid>) = (row.try_get("cycle")?, row.try_get("replay_id")?);
     let mut cause: Option<String> = row.try_get("cause")?;
     let newer = delivery.cycle > cycle || delivery.replay_id > replay_id;

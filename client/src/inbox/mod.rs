@@ -14,7 +14,7 @@
 
 mod delivery;
 #[cfg(feature = "sqlx")]
-mod in_process;
+pub(crate) mod in_process;
 
 use std::time::Duration;
 

@@ -19,7 +19,7 @@ use crate::drain::put;
 /// Runs the script; groups and logins of the test's own, because roles are the whole cluster's.
 async fn grant(database: &Database) {
     let name = database.name();
-    for login in ["server", "caller", "publisher"] {
+    for login in ["server", "caller", "publisher", "consumer"] {
         database
             .run(&format!(
                 "DO $$ BEGIN IF to_regrole('{name}_{login}_login') IS NULL THEN CREATE ROLE {name}_{login}_login LOGIN; END IF; END $$"
@@ -29,7 +29,7 @@ async fn grant(database: &Database) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/postgres/roles.sql");
     let mut psql = tokio::process::Command::new("psql");
     psql.arg("-X").arg("-d").arg(database.url());
-    for role in ["server", "caller", "publisher"] {
+    for role in ["server", "caller", "publisher", "consumer"] {
         psql.arg("-v").arg(format!("{role}_role={name}_{role}"));
         psql.arg("-v").arg(format!("{role}_login={name}_{role}_login"));
     }
