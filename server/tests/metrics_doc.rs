@@ -86,6 +86,7 @@ fn names_are_unique_and_follow_the_conventions_and_every_metric_is_explained() {
             "kid",
             "verb",
             "queue",
+            "class",
         ];
         assert!(labels.iter().all(|label| known.contains(&label.as_str())), "{name}: {labels:?}");
     }

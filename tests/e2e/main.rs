@@ -8,6 +8,7 @@ mod drain;
 mod hands_on;
 mod harness;
 mod holds;
+mod inbox;
 mod isolation;
 mod kill;
 mod model;

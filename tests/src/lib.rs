@@ -25,6 +25,7 @@ pub mod folder;
 pub mod health;
 pub mod holds;
 pub mod http;
+pub mod inbox;
 pub mod logs;
 pub mod operator;
 pub mod pgbouncer;

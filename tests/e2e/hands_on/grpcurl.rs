@@ -4,7 +4,14 @@
 use std::env;
 
 use holdfast_proto::FILE_DESCRIPTOR_SET;
-use holdfast_tests::{auth, caller::Caller, client::event, scene::Scene, wait};
+use holdfast_tests::{
+    auth,
+    caller::Caller,
+    client::event,
+    inbox::{Inbox, lease},
+    scene::Scene,
+    wait,
+};
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 use serde_json::{Value, json};
@@ -141,16 +148,25 @@ struct Placeholders {
     event: String,
     /// `0198c2a5-7d1e-7c43-9d0c-2f6f0f0c9a12`: an event bound to no transaction.
     event_now: String,
+    /// `0198c2a5-7d1e-7c43-9d0c-2f6f0f0c9a21`: a message that nobody has begun.
+    message: String,
+    /// `0198c2a5-7d1e-7c43-9d0c-2f6f0f0c9a22`: one that was begun once.
+    begun: String,
+    /// `1780000000`: when that was, in seconds since 1970.
+    begun_at: String,
 }
 
 impl Placeholders {
     /// Each text with what replaces it.
-    fn table(&self) -> [(&'static str, &str); 4] {
+    fn table(&self) -> [(&'static str, &str); 7] {
         [
             (ADDRESS, &self.address),
             ("-4711", &self.ticket),
             ("0198c2a5-7d1e-7c43-9d0c-2f6f0f0c9a11", &self.event),
             ("0198c2a5-7d1e-7c43-9d0c-2f6f0f0c9a12", &self.event_now),
+            ("0198c2a5-7d1e-7c43-9d0c-2f6f0f0c9a21", &self.message),
+            ("0198c2a5-7d1e-7c43-9d0c-2f6f0f0c9a22", &self.begun),
+            ("1780000000", &self.begun_at),
         ]
     }
 }
@@ -196,7 +212,13 @@ fn documented_lines() -> Vec<Line> {
 async fn every_documented_grpcurl_line_works_as_it_stands() {
     let scene = Scene::start().await;
     let mut caller = scene.caller().await;
+    let begun = event("").id;
+    Inbox::of(&scene).process(&begun, lease(60)).await;
+    let epoch = "SELECT floor(extract(epoch FROM received_at))::bigint FROM holdfast.event_inbox";
     let placeholders = Placeholders {
+        message: event("").id,
+        begun,
+        begun_at: scene.database.one::<i64>(epoch).await.to_string(),
         address: scene.server.address().to_string(),
         ticket: caller.begin_with_ticket().await.to_string(),
         event: event("").id,

@@ -18,7 +18,8 @@ use holdfast_server::{
 use holdfast_tests::{database::Database, scene::SERVICE, wait::LONG};
 
 const HOUR: Duration = Duration::from_secs(3_600);
-const KEPT: Windows = Windows { outbox: Duration::from_secs(30 * 24 * 3_600) };
+const KEPT: Windows =
+    Windows { outbox: Duration::from_secs(30 * 24 * 3_600), inbox: Duration::from_secs(31 * 24 * 3_600) };
 const MOST: u64 = 5_000_000;
 
 /// A replica's retention by itself, without a server whose drain would change rows.

@@ -78,7 +78,11 @@ async fn a_retention_of_zero_keeps_everything_for_ever() {
         .run("INSERT INTO holdfast.hold_outcome VALUES ('old', 1, 'dropped', now() - interval '100 years')")
         .await;
 
-    let (retention, _) = replica(&database, Windows { outbox: std::time::Duration::ZERO }, MOST);
+    let (retention, _) = replica(
+        &database,
+        Windows { outbox: std::time::Duration::ZERO, inbox: std::time::Duration::ZERO },
+        MOST,
+    );
     assert_eq!(rows(&retention.run_once().await.unwrap()), (0, 0));
 
     assert_eq!(left(&database).await.len(), staged);
