@@ -7,6 +7,7 @@ mod failures;
 mod in_process;
 mod killed;
 mod modes;
+mod per_diem;
 mod sessions;
 
 use std::{
