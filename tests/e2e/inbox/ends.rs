@@ -171,7 +171,7 @@ async fn a_newer_replay_or_cycle_begins_a_new_series_with_a_new_token_and_its_re
     let seen = inbox.get(&id).await;
     assert_eq!((seen.failures, seen.cycle, seen.replay_id.as_str()), (0, 1, replay.as_str()));
     let Next::DeadLetter(second) = inbox.try_fail(&id, 2, FailKind::DeadLetter).await.unwrap() else {
-        panic!()
+        panic!("not over")
     };
     assert_ne!(second.token, first);
     // The same replay again, and the original.

@@ -1,4 +1,5 @@
 //! The inbox: messages that take effect once (design, section 6; section 15, invariant 11).
+#![expect(clippy::panic, clippy::expect_used, reason = "a test fails by panicking")]
 
 use holdfast_proto::v1::Consumption;
 use holdfast_tests::{inbox::Inbox, wait};

@@ -7,7 +7,7 @@ use holdfast_tests::{
     consumer::Consumer,
     inbox::{Inbox, dead_letter, delivery, lease, process},
     scene::{QUEUES, SERVICE, Scene},
-    wait::LONG,
+    wait::{self, LONG},
 };
 use lapin::{
     Connection, ConnectionProperties, ExchangeKind,
@@ -78,7 +78,10 @@ async fn a_letter_carries_the_message_as_it_was_and_everything_that_is_known_of_
             "redelivered before the ack"
         );
     }
-    assert_eq!(scene.vhost.queue_depth("holdfast.dlq.parking").await, Some(0), "what lies behind the queue");
+    wait::until_equal("what lies behind the queue", LONG, Some(0), || {
+        scene.vhost.queue_depth("holdfast.dlq.parking")
+    })
+    .await;
     scene.end(0).await;
 }
 
@@ -201,7 +204,7 @@ async fn while_the_broker_is_away_a_letter_waits_and_goes_out_when_it_is_back() 
     let token = inbox.condemned(&id).await.token;
     scene.broker_proxy().away().await;
 
-    let refused = holdfast_tests::wait::until("a refusal", LONG, || async {
+    let refused = wait::until("a refusal", LONG, || async {
         match inbox.try_surface(&token, b"{}").await {
             Err(status) => Ok(status),
             Ok(answer) => Err(format!("{answer:?}")),
@@ -212,7 +215,7 @@ async fn while_the_broker_is_away_a_letter_waits_and_goes_out_when_it_is_back() 
     assert_eq!(reason(&refused).0, "BROKER_UNAVAILABLE");
     assert_eq!(inbox.get(&id).await.state(), ConsumptionState::ToDeadLetter);
     scene.broker_proxy().pass().await;
-    holdfast_tests::wait::until("the letter to go", LONG, || async {
+    wait::until("the letter to go", LONG, || async {
         inbox.try_surface(&token, b"{}").await.map_err(|status| status.message().to_owned())
     })
     .await;

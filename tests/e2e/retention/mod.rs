@@ -48,7 +48,10 @@ fn done(report: &Report) -> Done {
 /// The same: rows of `event_outbox` and of `hold_outcome`.
 fn rows(report: &Report) -> (u64, u64) {
     let pruned = done(report).pruned;
-    assert_eq!(pruned.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["event_outbox", "hold_outcome"]);
+    assert_eq!(
+        pruned.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
+        ["event_outbox", "hold_outcome", "event_inbox"]
+    );
     (pruned[0].1, pruned[1].1)
 }
 
