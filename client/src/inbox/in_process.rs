@@ -18,6 +18,8 @@ use uuid::Uuid;
 use super::delivery::{Delivery, HandlerError, legible};
 
 const FIRST: &str = include_str!("queries/first.sql");
+const BRIEF: &str = include_str!("queries/brief.sql");
+const KNOWN: &str = include_str!("queries/known.sql");
 const LOOK: &str = include_str!("queries/look.sql");
 const AGAIN: &str = include_str!("queries/again.sql");
 const OVER: &str = include_str!("queries/over.sql");
@@ -28,6 +30,9 @@ const FLUSH: &str = include_str!("queries/flush.sql");
 
 /// What a role or database may have another default for is said.
 pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
+
+/// `lock_not_available`.
+const LOCK_TIMEOUT: &str = "55P03";
 
 /// The server's caps: errors, and starts that ended in nothing.
 const MOST_FAILURES: i32 = 5;
@@ -158,8 +163,13 @@ pub(crate) async fn durable(tx: &mut PgConnection) -> Result<(), sqlx::Error> {
 /// The first transaction: counts the start, or tells why there is none.
 pub(crate) async fn begin(pool: &PgPool, delivery: &Delivery) -> Result<Started, sqlx::Error> {
     let mut tx = pool.begin_with(BEGIN).await?;
-    durable(&mut tx).await?;
-    let started = decide(&mut tx, delivery).await?;
+    sqlx::query(BRIEF).execute(&mut *tx).await?;
+    let started = match decide(&mut tx, delivery).await {
+        Ok(started) => started,
+        // Whoever has the row locked works on it.
+        Err(error) if is_lock_timeout(&error) => return Ok(Started::InProgress(OPEN_RETRY)),
+        Err(error) => return Err(error),
+    };
     if matches!(started, Started::Duplicate | Started::DeadLetter(_)) {
         sqlx::query(FLUSH).execute(&mut *tx).await?;
     }
@@ -169,19 +179,12 @@ pub(crate) async fn begin(pool: &PgPool, delivery: &Delivery) -> Result<Started,
 
 async fn decide(tx: &mut Transaction<'_, Postgres>, delivery: &Delivery) -> Result<Started, sqlx::Error> {
     let token = Uuid::now_v7();
-    let first = sqlx::query(FIRST)
+    let known: bool = sqlx::query_scalar(KNOWN)
         .bind(delivery.envelope_id)
         .bind(&delivery.queue)
-        .bind(&delivery.source_service)
-        .bind(&delivery.event_type)
-        .bind(token)
-        .bind(START_LEASE.as_secs_f64())
-        .bind(delivery.redelivered)
-        .bind(delivery.replay_id)
-        .bind(delivery.cycle)
-        .fetch_optional(&mut **tx)
+        .fetch_one(&mut **tx)
         .await?;
-    if first.is_some() {
+    if !known && first(tx, delivery, token).await? {
         return Ok(Started::Process(Start { token, generation: 1 }));
     }
     let looked =
@@ -251,6 +254,27 @@ async fn decide(tx: &mut Transaction<'_, Postgres>, delivery: &Delivery) -> Resu
     })
 }
 
+/// Begins what nobody has begun. False: somebody has, at the same moment.
+async fn first(tx: &mut PgConnection, delivery: &Delivery, token: Uuid) -> Result<bool, sqlx::Error> {
+    let first = sqlx::query(FIRST)
+        .bind(delivery.envelope_id)
+        .bind(&delivery.queue)
+        .bind(&delivery.source_service)
+        .bind(&delivery.event_type)
+        .bind(token)
+        .bind(START_LEASE.as_secs_f64())
+        .bind(delivery.redelivered)
+        .bind(delivery.replay_id)
+        .bind(delivery.cycle)
+        .fetch_optional(tx)
+        .await?;
+    Ok(first.is_some())
+}
+
+fn is_lock_timeout(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == LOCK_TIMEOUT)
+}
+
 /// In the handler's transaction, before the handler: marks and locks. False: somebody has begun again since.
 pub(crate) async fn mark(
     tx: &mut PgConnection,
@@ -280,7 +304,7 @@ pub(crate) async fn fail(
         HandlerError::GiveBack(_) => ("given_back", 0, false),
     };
     let mut tx = pool.begin_with(BEGIN).await?;
-    durable(&mut tx).await?;
+    sqlx::query(BRIEF).execute(&mut *tx).await?;
     let failed = sqlx::query(FAIL)
         .bind(delivery.envelope_id)
         .bind(&delivery.queue)
@@ -292,9 +316,13 @@ pub(crate) async fn fail(
         .bind(MOST_FAILURES)
         .bind(legible(&error.to_string()))
         .fetch_optional(&mut *tx)
-        .await?;
+        .await;
+    let failed = match failed {
+        Err(error) if is_lock_timeout(&error) => return Ok(None),
+        failed => failed?,
+    };
     tx.commit().await?;
-    // No row: somebody took over, and the error is his to meet.
+    // No row, or one that is locked: somebody took over, and the error is his to meet.
     let Some(row) = failed else { return Ok(None) };
     let cause: Option<String> = row.try_get("cause")?;
     let epoch = row.try_get("epoch")?;
