@@ -72,10 +72,9 @@ impl Logs {
                 // Likewise: it warns of each dead connection of a pool.
                 .with_target("sqlx_core", LevelFilter::ERROR);
             let print = tracing_subscriber::fmt::layer().with_test_writer().with_ansi(false);
-            tracing_subscriber::registry()
-                .with(Capture(logs.clone()).with_filter(targets.clone()))
-                .with(print.with_filter(targets))
-                .init();
+            // One filter for both, and not one each: with those, whoever asks whether a line would be logged and then has none
+            // (sqlx does, for each statement) makes the thread's next line vanish.
+            tracing_subscriber::registry().with(targets).with(Capture(logs.clone())).with(print).init();
             logs
         })
         .clone()

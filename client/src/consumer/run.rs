@@ -214,14 +214,11 @@ impl Session<'_> {
         window: u16,
         tasks: &mut Tasks,
     ) -> lapin::Result<lapin::Consumer> {
-        eprintln!("widen {window}");
         self.channel.basic_cancel(old.tag(), BasicCancelOptions::default()).await?;
-        eprintln!("cancelled");
         // What was on its way before the cancel.
         while let Some(delivery) = old.next().await {
             self.take(delivery?, tasks);
         }
-        eprintln!("drained");
         self.subscribe(window).await
     }
 

@@ -204,8 +204,7 @@ fn handler(
 }
 
 async fn pool(database: &Database, connections: u32) -> PgPool {
-    // What asks whether a statement is to be logged, and then does not, makes the harness's filters drop the next line of this
-    // thread.
+    // A slow statement is no warning here.
     let options: PgConnectOptions = database.url().parse().unwrap();
     let options = options.disable_statement_logging();
     PgPoolOptions::new().max_connections(connections).connect_with(options).await.unwrap()

@@ -33,7 +33,7 @@ async fn a_lost_connection(how: How) {
     let before = its_connection(&scene).await;
     scene.vhost.close(&before).await;
     scene.logs.wait_for("torn down").await;
-    gate.add_permits(10);
+    gate.add_permits(100);
 
     // Its acknowledgement came too late; the redelivery is acknowledged without a run.
     wait_for_effect(&scene.database, &id).await;
@@ -75,7 +75,7 @@ async fn an_acknowledgement_that_cannot_be_sent_tears_the_session_down() {
 
     // The acknowledgement goes nowhere, then the connection does.
     proxy.stall();
-    gate.add_permits(10);
+    gate.add_permits(100);
     wait_for_effect(&scene.database, &id).await;
     proxy.cut().await;
     proxy.pass().await;
@@ -104,7 +104,7 @@ async fn a_stop_finishes_what_it_has_in_hand_and_leaves_the_rest_in_the_queue() 
         .await;
 
         running.stop.cancel();
-        gate.add_permits(10);
+        gate.add_permits(100);
         let book = running.book.clone();
         running.stop().await;
 
