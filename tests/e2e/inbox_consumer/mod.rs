@@ -104,11 +104,7 @@ async fn play(todo: Do, conn: &mut PgConnection) -> Result<(), HandlerError> {
         Do::Retry => Err(HandlerError::retry("not today")),
         Do::DeadLetterNow => Err(HandlerError::dead_letter_now("never")),
         Do::GiveBack => Err(HandlerError::give_back("closed")),
-        Do::Panic => {
-            let nothing: Option<u32> = None;
-            nothing.unwrap();
-            Ok(())
-        }
+        Do::Panic => unreachable!("as the script says"),
         Do::Hang => std::future::pending().await,
         Do::Swallow => {
             sqlx::query("SELECT 1/0").execute(conn).await.unwrap_err();
@@ -221,8 +217,8 @@ async fn wait_for_effect(database: &Database, id: &str) {
 
 /// Waits until nothing is in the queue, at work or not.
 async fn wait_for_empty(stage: &Stage) {
-    let depth = async || stage.vhost.queue_depth(QUEUE).await;
-    wait::until_equal("messages in the queue", LONG, Some(0), || depth()).await;
+    let depth = || stage.vhost.queue_depth(QUEUE);
+    wait::until_equal("messages in the queue", LONG, Some(0), depth).await;
 }
 
 async fn consumption(database: &Database, id: &str, what: &str) -> String {
