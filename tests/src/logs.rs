@@ -72,8 +72,8 @@ impl Logs {
                 // Likewise: it warns of each dead connection of a pool.
                 .with_target("sqlx_core", LevelFilter::ERROR);
             let print = tracing_subscriber::fmt::layer().with_test_writer().with_ansi(false);
-            // One filter for both, and not one each: with those, whoever asks whether a line would be logged and then has none
-            // (sqlx does, for each statement) makes the thread's next line vanish.
+            // One filter before both layers. With one for each layer a line was lost at times: the broker was connected, its
+            // gauge said so, and the line was in neither place.
             tracing_subscriber::registry().with(targets).with(Capture(logs.clone())).with(print).init();
             logs
         })
