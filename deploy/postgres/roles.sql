@@ -10,8 +10,9 @@
 --   server_role      what `holdfast serve` needs                                       default holdfast_server
 --   caller_role      what a service needs to stage through the server                  default holdfast_caller
 --   publisher_role   what it needs to insert events itself (publish_in_tx, SQL)        default holdfast_publisher
+--   consumer_role    what it needs to consume in process (handle_in_tx)                default holdfast_consumer
 --   migrator         who runs `holdfast migrate`                                       default the schema's owner
---   server_login, caller_login, publisher_login     an existing role that becomes a member of that group
+--   server_login, caller_login, publisher_login, consumer_login     an existing role that becomes a member of that group
 --
 -- It does not guarantee:
 -- * separation within a cluster. Roles belong to the cluster: a member of holdfast_caller is one in every database of
@@ -24,6 +25,7 @@
 \if :{?server_role} \else \set server_role holdfast_server \endif
 \if :{?caller_role} \else \set caller_role holdfast_caller \endif
 \if :{?publisher_role} \else \set publisher_role holdfast_publisher \endif
+\if :{?consumer_role} \else \set consumer_role holdfast_consumer \endif
 
 SELECT to_regnamespace('holdfast') IS NOT NULL AND to_regclass('holdfast.event_outbox') IS NOT NULL AS migrated \gset
 \if :migrated
@@ -41,14 +43,14 @@ SELECT pg_advisory_xact_lock(hashtextextended('holdfast roles.sql', 0)) AS locke
 
 -- Groups: nobody logs in as one; a login gets its rights by membership. An existing role's attributes are left alone.
 SELECT format('CREATE ROLE %I NOLOGIN', name)
-FROM (VALUES (:'server_role'), (:'caller_role'), (:'publisher_role')) AS wanted (name)
+FROM (VALUES (:'server_role'), (:'caller_role'), (:'publisher_role'), (:'consumer_role')) AS wanted (name)
 WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = name) \gexec
 
 -- Nothing for PUBLIC, and each group from an empty sheet.
-REVOKE ALL ON SCHEMA holdfast FROM PUBLIC, :"server_role", :"caller_role", :"publisher_role";
-REVOKE ALL ON ALL TABLES IN SCHEMA holdfast FROM PUBLIC, :"server_role", :"caller_role", :"publisher_role";
-REVOKE ALL ON ALL SEQUENCES IN SCHEMA holdfast FROM PUBLIC, :"server_role", :"caller_role", :"publisher_role";
-REVOKE ALL ON ALL ROUTINES IN SCHEMA holdfast FROM :"server_role", :"caller_role", :"publisher_role";
+REVOKE ALL ON SCHEMA holdfast FROM PUBLIC, :"server_role", :"caller_role", :"publisher_role", :"consumer_role";
+REVOKE ALL ON ALL TABLES IN SCHEMA holdfast FROM PUBLIC, :"server_role", :"caller_role", :"publisher_role", :"consumer_role";
+REVOKE ALL ON ALL SEQUENCES IN SCHEMA holdfast FROM PUBLIC, :"server_role", :"caller_role", :"publisher_role", :"consumer_role";
+REVOKE ALL ON ALL ROUTINES IN SCHEMA holdfast FROM :"server_role", :"caller_role", :"publisher_role", :"consumer_role";
 REVOKE EXECUTE ON FUNCTION holdfast.stage_ticket() FROM PUBLIC;
 
 -- The server: rows, never tables. It owns nothing here, so it can neither alter nor drop, and no TRUNCATE.
@@ -90,20 +92,33 @@ GRANT INSERT (id, aggregate_id, event_type, envelope, created_at, ordering_key, 
     ON holdfast.event_outbox TO :"publisher_role";
 GRANT EXECUTE ON FUNCTION holdfast.uuid_v7() TO :"publisher_role";
 
+-- A consumer in process keeps its part of the inbox itself. It sees, and could change, every row of it: give it to services that are
+-- trusted with their own inbox. With tickets or leases the server does it, and a caller's rights are enough.
+GRANT USAGE ON SCHEMA holdfast TO :"consumer_role";
+GRANT SELECT ON holdfast.event_inbox TO :"consumer_role";
+GRANT INSERT (envelope_id, consumer_queue, source_service, event_type, lease_token, lease_until, generation, begun_at, redelivered,
+              replay_id, cycle)
+    ON holdfast.event_inbox TO :"consumer_role";
+GRANT UPDATE (received_at, processed_at, lease_token, lease_until, generation, begun_at, ended, failures, lost_starts, cause,
+              dead_lettered_at, cycle, replay_id, redelivered, last_error)
+    ON holdfast.event_inbox TO :"consumer_role";
+
 -- Needed only where CONNECT was taken from PUBLIC, and possible only for who may grant it.
-SELECT format('GRANT CONNECT ON DATABASE %I TO %I, %I, %I',
-              datname, :'server_role', :'caller_role', :'publisher_role')
+SELECT format('GRANT CONNECT ON DATABASE %I TO %I, %I, %I, %I',
+              datname, :'server_role', :'caller_role', :'publisher_role', :'consumer_role')
 FROM pg_database
 WHERE datname = current_database() AND pg_has_role(datdba, 'USAGE') \gexec
 
 \if :{?server_login} \else \set server_login '' \endif
 \if :{?caller_login} \else \set caller_login '' \endif
 \if :{?publisher_login} \else \set publisher_login '' \endif
+\if :{?consumer_login} \else \set consumer_login '' \endif
 SELECT format('GRANT %I TO %I', part_of, login)
 FROM (VALUES
     (:'server_role', :'server_login'),
     (:'caller_role', :'caller_login'),
-    (:'publisher_role', :'publisher_login')
+    (:'publisher_role', :'publisher_login'),
+    (:'consumer_role', :'consumer_login')
 ) AS membership (part_of, login)
 WHERE login <> '' AND NOT EXISTS (
     SELECT FROM pg_auth_members m
@@ -116,7 +131,7 @@ COMMIT;
 -- A login that is a superuser, or a member of the owner, has every right whatever is granted above: say so.
 SELECT coalesce(string_agg(rolname, ', '), '') AS strong, count(*) > 0 AS any_strong
 FROM pg_roles
-WHERE rolname IN (:'server_login', :'caller_login', :'publisher_login') AND pg_has_role(oid, :'migrator', 'MEMBER') \gset
+WHERE rolname IN (:'server_login', :'caller_login', :'publisher_login', :'consumer_login') AND pg_has_role(oid, :'migrator', 'MEMBER') \gset
 \if :any_strong
     \warn 'warning: no grant limits' :strong '(superuser or member of' :migrator')'
 \endif

@@ -9,6 +9,7 @@ mod hands_on;
 mod harness;
 mod holds;
 mod inbox;
+mod inbox_consumer;
 mod isolation;
 mod kill;
 mod model;

@@ -123,11 +123,18 @@ impl CallerProcess {
     /// # Panics
     /// When the program is not there (`target/PROFILE/caller`, beside the test).
     pub fn spawn(database_url: &str, server: &str, service: &str) -> Self {
+        Self::spawn_program("caller", &[database_url, server, service])
+    }
+
+    /// Starts another program of the tests that is told and tells by lines; it says what they are.
+    ///
+    /// # Panics
+    /// When the program is not there (`target/PROFILE/`, beside the test).
+    pub fn spawn_program(name: &str, arguments: &[&str]) -> Self {
         let test = std::env::current_exe().expect("the test's own path");
-        let program =
-            test.ancestors().skip(1).take(2).map(|dir| dir.join("caller")).find(|path| path.is_file());
-        let mut child = Command::new(program.expect("the caller binary"))
-            .args([database_url, server, service])
+        let program = test.ancestors().skip(1).take(2).map(|dir| dir.join(name)).find(|path| path.is_file());
+        let mut child = Command::new(program.expect("the program, built"))
+            .args(arguments)
             .env(crate::auth::KEYS, crate::auth::folder())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -174,6 +181,9 @@ impl CallerProcess {
         let line = self.answers.next_line().await.map_err(|error| error.to_string())?;
         let line = line.ok_or("the caller is dead")?;
         let mut answer: Value = serde_json::from_str(&line).map_err(|error| format!("{line}: {error}"))?;
+        if answer.is_string() {
+            return Ok(answer);
+        }
         match answer["error"].as_str() {
             Some(error) => Err(error.to_owned()),
             None => Ok(answer["ok"].take()),

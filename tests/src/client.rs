@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use holdfast_client::{Holdfast, outbox::Outbox, token::Token};
+use holdfast_client::{Holdfast, inbox::Inbox, outbox::Outbox, token::Token};
 use holdfast_proto::v1::{
     ConfirmStagedRequest, Event, EventState, GetEventRequest, GetEventResponse, Outcome, StageInTxRequest,
     StageNowRequest, StagedEvent, event::Data, outbox_service_client::OutboxServiceClient,
@@ -128,10 +128,21 @@ pub fn channel(address: SocketAddr) -> Channel {
 /// # Panics
 /// When address or name are none.
 pub fn outbox(address: SocketAddr, service: &str) -> Outbox {
+    holdfast(address, service).outbox(service).expect("a service's name")
+}
+
+/// The client library's inbox of a service, at a server's address.
+///
+/// # Panics
+/// When address or name are none.
+pub fn inbox(address: SocketAddr, service: &str) -> Inbox {
+    holdfast(address, service).inbox(service).expect("a service's name")
+}
+
+fn holdfast(address: SocketAddr, service: &str) -> Holdfast {
     let token = Token::new(auth::token(&auth::all_of(service))).expect("a token");
     let holdfast = Holdfast::builder().endpoint(format!("http://{address}")).token(token).build();
-    let holdfast = holdfast.expect("an address");
-    holdfast.outbox(service).expect("a service's name")
+    holdfast.expect("an address")
 }
 
 /// A new event of a type, without a key.

@@ -16,6 +16,7 @@ pub use transport::Transport;
 pub(crate) use transport::{Renewable, is_unconnected};
 
 use crate::Control;
+use crate::inbox::Inbox;
 use crate::outbox::{Outbox, ServiceNameError};
 
 /// How long calls may take.
@@ -75,6 +76,20 @@ impl Holdfast {
     /// ```
     pub fn outbox(&self, service: impl Into<String>) -> Result<Outbox, ServiceNameError> {
         Outbox::new(self.transport.clone(), self.deadlines, service.into())
+    }
+
+    /// The inbox of a service that consumes, by its name in the server's configuration.
+    ///
+    /// # Errors
+    /// As [`Self::outbox`].
+    ///
+    /// ```
+    /// # async fn example(holdfast: holdfast_client::Holdfast) -> Result<(), Box<dyn std::error::Error>> {
+    /// let inbox = holdfast.inbox("orders")?;
+    /// # Ok(()) }
+    /// ```
+    pub fn inbox(&self, service: impl Into<String>) -> Result<Inbox, ServiceNameError> {
+        Inbox::new(self.transport.clone(), self.deadlines, service.into())
     }
 
     /// What the server says of itself and its services.

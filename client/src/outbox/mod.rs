@@ -67,6 +67,14 @@ impl ServiceNameError {
     }
 }
 
+/// The name, if it can be one.
+pub(crate) fn checked_service_name(service: String) -> Result<String, ServiceNameError> {
+    match envelope::service_name_problem(&service) {
+        Some(problem) => Err(ServiceNameError { name: service, problem }),
+        None => Ok(service),
+    }
+}
+
 /// What was staged, and for which transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Staged {
@@ -83,9 +91,7 @@ impl Outbox {
         deadlines: Deadlines,
         service: String,
     ) -> Result<Self, ServiceNameError> {
-        if let Some(problem) = envelope::service_name_problem(&service) {
-            return Err(ServiceNameError { name: service, problem });
-        }
+        let service = checked_service_name(service)?;
         let client = OutboxServiceClient::new(transport.clone())
             .max_encoding_message_size(MAX_REQUEST_BYTES)
             .max_decoding_message_size(MAX_REQUEST_BYTES);

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use holdfast_client::inbox::{Delivery, Handled, HandlerError, handle_in_tx};
 use holdfast_proto::v1::{EventState, ListUnresolvedRequest, PendingFilter, TicketHolder};
 use holdfast_tests::{
     caller::Caller,
@@ -13,13 +14,14 @@ use holdfast_tests::{
     scene::{SERVICE, Scene},
 };
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
+use uuid::Uuid;
 
 use crate::drain::put;
 
 /// Runs the script; groups and logins of the test's own, because roles are the whole cluster's.
 async fn grant(database: &Database) {
     let name = database.name();
-    for login in ["server", "caller", "publisher"] {
+    for login in ["server", "caller", "publisher", "consumer"] {
         database
             .run(&format!(
                 "DO $$ BEGIN IF to_regrole('{name}_{login}_login') IS NULL THEN CREATE ROLE {name}_{login}_login LOGIN; END IF; END $$"
@@ -29,7 +31,7 @@ async fn grant(database: &Database) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/postgres/roles.sql");
     let mut psql = tokio::process::Command::new("psql");
     psql.arg("-X").arg("-d").arg(database.url());
-    for role in ["server", "caller", "publisher"] {
+    for role in ["server", "caller", "publisher", "consumer"] {
         psql.arg("-v").arg(format!("{role}_role={name}_{role}"));
         psql.arg("-v").arg(format!("{role}_login={name}_{role}_login"));
     }
@@ -157,6 +159,36 @@ async fn a_publisher_inserts_events_and_reads_none() {
     denied(&mut publisher, "SELECT holdfast.stage_ticket()").await;
     publisher.close().await.unwrap();
     assert_eq!(database.one::<i64>("SELECT count(*) FROM holdfast.event_outbox").await, 3);
+}
+
+#[tokio::test]
+async fn a_consumer_in_process_has_the_inbox_and_nothing_else() {
+    let database = Database::service().await;
+    grant(&database).await;
+    // The handler's own table is its service's.
+    database.run(&format!("GRANT INSERT ON app_rows TO {}_consumer_login", database.name())).await;
+    let pool = sqlx::PgPool::connect(&url_of(&database, "consumer")).await.unwrap();
+    let delivery = Delivery::new("orders.payments", Uuid::now_v7());
+    let failed = handle_in_tx(&pool, &delivery, async |_| Err::<(), _>(HandlerError::retry("no"))).await;
+    assert!(matches!(failed, Ok(Handled::Retry(_))), "{failed:?}");
+    let done = handle_in_tx(&pool, &delivery, async |tx| {
+        let row = sqlx::query("INSERT INTO app_rows (id, note) VALUES ($1, 'x')");
+        row.bind(Uuid::now_v7()).execute(tx).await?;
+        Ok::<(), HandlerError>(())
+    });
+    assert!(matches!(done.await, Ok(Handled::Done(()))));
+    let again = handle_in_tx(&pool, &delivery, async |_| Ok::<(), HandlerError>(())).await;
+    assert!(matches!(again, Ok(Handled::Duplicate)), "{again:?}");
+
+    let mut consumer = pool.acquire().await.unwrap();
+    denied(&mut consumer, "DELETE FROM holdfast.event_inbox").await;
+    denied(&mut consumer, "TRUNCATE holdfast.event_inbox").await;
+    denied(&mut consumer, "UPDATE holdfast.event_inbox SET ticket = 7").await;
+    denied(&mut consumer, "UPDATE holdfast.event_inbox SET envelope_id = envelope_id").await;
+    for table in ["event_outbox", "ticket", "outbox_tally", "schema_migrations"] {
+        denied(&mut consumer, &format!("SELECT FROM holdfast.{table}")).await;
+    }
+    denied(&mut consumer, "SELECT holdfast.stage_ticket()").await;
 }
 
 #[tokio::test]
