@@ -127,7 +127,9 @@ impl Retention {
                     self.run_once().await
                 } => looked,
             };
-            next = Instant::now() + look.mul_f64(rand::random_range(0.9..1.1));
+            // A gate is asked in memory: right after a start it may not have been looked through yet.
+            let pause = if self.pool.gate().is_open() { look } else { FIRST_LOOK.min(look) };
+            next = Instant::now() + pause.mul_f64(rand::random_range(0.9..1.1));
             match looked {
                 // A look alone proves nothing while a cycle waits for its end.
                 Ok(Report::NotNow { running: true } | Report::Lost) => {}

@@ -183,12 +183,19 @@ impl<P: Publisher> Drainer<P> {
             Desk::new(self.shared.clone(), flight, self.publisher.weather(), self.resolver.clone());
         let (mut hints, mut looks) = (self.hints, self.looks.work);
         let mut gate = self.shared.pool.gate().changes();
-        let stop_at = loop {
+        // Asked apart: whoever is in the middle of something with a database that stands still hears of a stop late, and would have
+        // the whole grace from then on.
+        let asked = shutdown.clone();
+        let stopping = tokio::spawn(async move {
+            asked.cancelled().await;
+            Instant::now()
+        });
+        loop {
             desk.start_what_can();
             let wake = tokio::time::sleep_until(desk.wake_at());
             tokio::select! {
                 biased;
-                () = shutdown.cancelled() => break Instant::now() + self.shared.options.stop_grace,
+                () = shutdown.cancelled() => break,
                 Some(done) = desk.flight.next() => desk.collect(done),
                 settled = joined(&mut desk.settling) => desk.settled(settled),
                 passed = joined(&mut desk.passing) => desk.passed(passed),
@@ -200,7 +207,8 @@ impl<P: Publisher> Drainer<P> {
                 Ok(()) = gate.changed() => desk.want_pass = true,
                 () = wake => desk.tick(),
             }
-        };
-        desk.stop(stop_at).await;
+        }
+        let stopped = stopping.await.unwrap_or_else(|_| Instant::now());
+        desk.stop(stopped + self.shared.options.stop_grace).await;
     }
 }
