@@ -51,8 +51,8 @@ pub(super) fn consumer(
 ) -> Child {
     let test = std::env::current_exe().unwrap();
     let program =
-        test.ancestors().skip(1).take(2).map(|dir| dir.join("consumer")).find(|path| path.is_file());
-    let mut command = Command::new(program.expect("the consumer binary"));
+        test.ancestors().skip(1).take(2).map(|dir| dir.join("bare-consumer")).find(|path| path.is_file());
+    let mut command = Command::new(program.expect("the bare consumer's binary"));
     command
         .args([&scene.database.url(), &server.address().to_string(), &scene.vhost.url(), QUEUES[0]])
         .args(dies_at)
