@@ -25,6 +25,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex, Notify, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::Looks;
 use super::pause::Seen;
@@ -186,10 +187,10 @@ impl<P: Publisher> Drainer<P> {
         // Asked apart: whoever is in the middle of something with a database that stands still hears of a stop late, and would have
         // the whole grace from then on.
         let asked = shutdown.clone();
-        let stopping = tokio::spawn(async move {
+        let stopping = AbortOnDropHandle::new(tokio::spawn(async move {
             asked.cancelled().await;
             Instant::now()
-        });
+        }));
         loop {
             desk.start_what_can();
             let wake = tokio::time::sleep_until(desk.wake_at());
@@ -208,6 +209,7 @@ impl<P: Publisher> Drainer<P> {
                 () = wake => desk.tick(),
             }
         }
+        // It cannot panic; and if the runtime has ended it, the rest of the grace is nobody's any more.
         let stopped = stopping.await.unwrap_or_else(|_| Instant::now());
         desk.stop(stopped + self.shared.options.stop_grace).await;
     }
