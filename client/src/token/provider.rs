@@ -27,7 +27,9 @@ type Fetch = dyn Fn() -> TokenFuture<'static> + Send + Sync;
 /// use holdfast_client::token::{Token, TokenError, TokenProvider};
 ///
 /// # struct Grant { access_token: String, expires_in: u64 }
-/// # async fn client_credentials() -> Result<Grant, std::io::Error> { unimplemented!() }
+/// # async fn client_credentials() -> Result<Grant, std::io::Error> {
+/// #     Ok(Grant { access_token: std::fs::read_to_string("/run/token")?, expires_in: 300 })
+/// # }
 /// # fn example() -> Result<(), holdfast_client::BuildError> {
 /// let provider = TokenProvider::new(|| async {
 ///     let grant = client_credentials().await.map_err(TokenError::other)?;
