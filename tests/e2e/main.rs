@@ -12,6 +12,7 @@ mod inbox;
 mod inbox_consumer;
 mod isolation;
 mod kill;
+mod lookup;
 mod model;
 mod operator;
 mod retention;

@@ -6,9 +6,12 @@ use holdfast_proto::v1::outbox_service_server::OutboxService;
 use prost::Message;
 use tonic::{Request, Response, Status};
 use tracing::{Instrument as _, Span, debug};
+use uuid::Uuid;
 
-use super::{Failure, ServiceHandle, Services, answer, calling, timestamp};
+use super::inbox_words::described;
+use super::{Failure, ServiceHandle, Services, answer, calling, served, timestamp};
 use crate::auth::Caller;
+use crate::inbox::{self, Key};
 use crate::lookup;
 use crate::outbox::{holds, stage::Outcome};
 
@@ -16,6 +19,8 @@ use crate::outbox::{holds, stage::Outcome};
 const BLOCKING_BYTES: usize = 256 * 1024;
 
 const TICKET_IS_MISSING: &str = "is missing: pass what SELECT holdfast.stage_ticket() returned";
+
+const NEVER_BEGUN: &str = "Nobody has begun it there, as far as the inbox remembers.";
 
 /// A request of either staging RPC.
 struct ToStage {
@@ -169,11 +174,42 @@ impl OutboxFront {
             violations.push("id", "must be a UUID in its hyphenated form");
             return Err(Failure::Invalid(violations));
         };
+        let (desks, mut at) = self.consumers(caller);
         // A task of its own: a caller's deadline must not cut a conversation with the database in the middle.
-        let look = async move { lookup::event(&service.pool, id).await };
+        let look =
+            async move { tokio::join!(lookup::event(&service.pool, id), lookup::consumers(desks, id)) };
         let found = tokio::spawn(look.instrument(Span::current()));
-        let event = found.await.map_err(|_| Failure::Internal)?.map_err(Failure::Read)?;
-        Ok(describe(event.ok_or(Failure::EventNotFound)?, &request.service))
+        let (event, consumers) = found.await.map_err(|_| Failure::Internal)?;
+        at.extend(consumers.into_iter().flat_map(|one| at_consumers(id, one)));
+        at.sort_by(|a, b| (&a.service, &a.consumer_queue).cmp(&(&b.service, &b.consumer_queue)));
+        let begun =
+            |one: &v1::EventConsumer| matches!(one.known, Some(v1::event_consumer::Known::Consumption(_)));
+        let mut answer = match event.map_err(Failure::Read)? {
+            Some(event) => describe(event, &request.service),
+            None if at.iter().any(begun) => forgotten(id, &request.service),
+            None => return Err(Failure::EventNotFound),
+        };
+        answer.consumers = at;
+        Ok(answer)
+    }
+
+    /// The inboxes that the caller may look into; and what is to be said of the queues whose inbox is not to be asked, since its schema
+    /// is not ours.
+    fn consumers(&self, caller: &Caller) -> (Vec<(String, inbox::Desk)>, Vec<v1::EventConsumer>) {
+        let (mut desks, mut not_asked) = (Vec::new(), Vec::new());
+        for (name, handle) in self.services.all() {
+            if caller.read(name).is_err() {
+                continue;
+            }
+            match served(handle) {
+                Ok(handle) => desks.push((name.to_owned(), handle.inbox.clone())),
+                Err(refused) => {
+                    let queues = handle.inbox.queues().into_iter();
+                    not_asked.extend(queues.map(|queue| unknown(name, queue, &refused)));
+                }
+            }
+        }
+        (desks, not_asked)
     }
 }
 
@@ -222,6 +258,48 @@ impl OutboxService for OutboxFront {
     }
 }
 
+fn at_consumers(id: Uuid, at: lookup::AtService) -> Vec<v1::EventConsumer> {
+    use v1::event_consumer::Known;
+    let lookup::AtService { service, rows, desk } = at;
+    match rows {
+        Ok(rows) => rows
+            .into_iter()
+            .map(|(queue, row)| {
+                let known = match row {
+                    Some(row) => {
+                        let key = Key { envelope_id: id, queue: queue.clone() };
+                        Known::Consumption(described(&service, &key, row))
+                    }
+                    None => Known::NeverBegun(v1::NeverBegun { why: NEVER_BEGUN.to_owned() }),
+                };
+                v1::EventConsumer { service: service.clone(), consumer_queue: queue, known: Some(known) }
+            })
+            .collect(),
+        Err(error) => {
+            debug!(service.name = service, %error, "a consumer's inbox could not be asked about an event");
+            let refused = Failure::Read(error);
+            desk.queues().into_iter().map(|queue| unknown(&service, queue, &refused)).collect()
+        }
+    }
+}
+
+fn unknown(service: &str, consumer_queue: String, why: &Failure) -> v1::EventConsumer {
+    let (reason, message) = why.said_of(service);
+    let known = v1::event_consumer::Known::NotAsked(v1::NotAsked { reason: reason.into(), message });
+    v1::EventConsumer { service: service.to_owned(), consumer_queue, known: Some(known) }
+}
+
+fn forgotten(id: Uuid, service: &str) -> v1::GetEventResponse {
+    v1::GetEventResponse {
+        id: id.to_string(),
+        service: service.to_owned(),
+        state: v1::EventState::Forgotten.into(),
+        why: "The outbox has no such event (any more): pruned after it was published, or another service's. A consumer has begun it."
+            .to_owned(),
+        ..v1::GetEventResponse::default()
+    }
+}
+
 fn describe(event: lookup::Event, service: &str) -> v1::GetEventResponse {
     let state = match event.state() {
         lookup::State::Unresolved => v1::EventState::Unresolved,
@@ -238,7 +316,7 @@ fn describe(event: lookup::Event, service: &str) -> v1::GetEventResponse {
         id: event.id.to_string(),
         service: service.to_owned(),
         state: state.into(),
-        why: event.why().to_owned(),
+        why: event.why().into_owned(),
         r#type: event.event_type,
         ordering_key: event.ordering_key,
         seq: event.seq,
@@ -250,5 +328,6 @@ fn describe(event: lookup::Event, service: &str) -> v1::GetEventResponse {
         next_attempt_at: event.next_attempt_at.map(timestamp),
         claimed_at: event.claimed_at.map(timestamp),
         hold,
+        consumers: Vec::new(),
     }
 }

@@ -139,6 +139,12 @@ impl Failure {
         Status::with_error_details(row.reason.code(), row.message, details)
     }
 
+    /// What a call for a service is refused with, where that is only a part of an answer.
+    pub(super) fn said_of(&self, service: &str) -> (ErrorReason, String) {
+        let row = self.row(service);
+        (row.reason, row.message)
+    }
+
     /// Its reason, as the audit keeps it.
     pub(super) fn reason(&self) -> &'static str {
         self.row("").reason.reason()

@@ -28,6 +28,7 @@ mod sql;
 mod surface;
 mod token;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -343,6 +344,22 @@ impl Desk {
             read.finish(row).await
         })
         .await
+    }
+
+    /// A message in each of the service's queues, ascending by queue; `None` where nobody has begun it. Changes nothing and asks no ticket.
+    ///
+    /// # Errors
+    /// The database's.
+    pub async fn everywhere(&self, envelope_id: Uuid) -> Result<Vec<(String, Option<Row>)>, db::Error> {
+        let mut read = self.pool.read().await?;
+        let rows = sql::look_all(read.conn(), envelope_id, &self.queues).await;
+        let mut rows: BTreeMap<String, Row> = read.finish(rows).await?.into_iter().collect();
+        Ok(self.queues().into_iter().map(|queue| (queue.clone(), rows.remove(&queue))).collect())
+    }
+
+    /// The queues that the service consumes from, ascending.
+    pub fn queues(&self) -> Vec<String> {
+        self.queues.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     fn stir(&self) {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use sqlx::Row as _;
 use sqlx::postgres::PgRow;
+use sqlx::{FromRow as _, Row as _};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -21,6 +21,7 @@ macro_rules! queries {
 queries! {
     BEGIN = "begin",
     LOOK = "look",
+    LOOK_ALL = "look_all",
     WRITE = "write",
     SURFACED = "surfaced",
     FLUSH = "flush",
@@ -178,6 +179,19 @@ pub(super) async fn begin(
 
 pub(super) async fn look(conn: &mut db::Conn, key: &Key) -> Result<Option<Row>, db::Error> {
     Ok(sqlx::query_as(LOOK).bind(key.envelope_id).bind(&key.queue).fetch_optional(conn).await?)
+}
+
+/// A message's rows of these queues.
+pub(super) async fn look_all(
+    conn: &mut db::Conn,
+    envelope_id: Uuid,
+    queues: &[String],
+) -> Result<Vec<(String, Row)>, db::Error> {
+    let rows = sqlx::query(LOOK_ALL).bind(envelope_id).bind(queues).fetch_all(conn).await?;
+    rows.iter()
+        .map(|row| Ok((row.try_get("consumer_queue")?, Row::from_row(row)?)))
+        .collect::<Result<_, sqlx::Error>>()
+        .map_err(Into::into)
 }
 
 /// `None`: it is not as it was when it was looked at.

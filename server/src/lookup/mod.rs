@@ -1,20 +1,31 @@
-//! "Where is my event": one row, read whole, and its one state by precedence. Reads only. Design, sections 13 and 15.2.
+//! "Where is my event": its row in the outbox, read whole, and its one state by precedence; and what became of it at its consumers.
+//!
+//! Guarantees: reads only; a consumer's database that is away or slow delays the answer by two seconds at most, and fails nothing.
+//! Does not: judge who may see which consumer's rows, which the front proves first. Design, sections 12, 13 and 15.2.
 
+use std::borrow::Cow;
 use std::time::Duration;
+
+use futures::future::join_all;
 
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::db::{self, Pool};
+use crate::inbox;
 use crate::outbox::pause;
 
 /// Most time for a look-up, waiting for a connection included.
 const LIMIT: Duration = Duration::from_secs(8);
 
+/// Most time for one consumer's database: it adds to an answer that is there already.
+const CONSUMER_LIMIT: Duration = Duration::from_secs(2);
+
 const EVENT: &str = include_str!("queries/event.sql");
+const BEHIND: &str = include_str!("queries/behind.sql");
 
 /// Every statement of this module, by file name: a test PREPAREs them all.
-pub const QUERIES: &[(&str, &str)] = &[("event", EVENT)];
+pub const QUERIES: &[(&str, &str)] = &[("behind", BEHIND), ("event", EVENT)];
 
 /// The states a row can be in; the first that holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +81,8 @@ pub struct Event {
     set_aside: bool,
     #[sqlx(skip)]
     paused: bool,
+    #[sqlx(skip)]
+    behind: Option<Uuid>,
 }
 
 impl Event {
@@ -96,7 +109,15 @@ impl Event {
     }
 
     /// For people: what it waits for.
-    pub fn why(&self) -> &'static str {
+    pub fn why(&self) -> Cow<'static, str> {
+        if let (State::Pending, true, Some(first)) = (self.state(), self.set_aside, self.behind) {
+            return format!("Waits behind earlier events of its ordering key, the first of them {first}.")
+                .into();
+        }
+        self.in_general().into()
+    }
+
+    fn in_general(&self) -> &'static str {
         match self.state() {
             State::Unresolved => {
                 "Its transaction is open, prepared, or ended a moment ago; it is delivered if that commits."
@@ -139,6 +160,32 @@ async fn look(conn: &mut db::Conn, id: Uuid) -> Result<Option<Event>, db::Error>
         && event.state() == State::Pending
     {
         event.paused = pause::look(conn).await?.is_some();
+        if event.set_aside {
+            event.behind = sqlx::query_scalar(BEHIND)
+                .bind(&event.ordering_key)
+                .bind(event.seq)
+                .fetch_optional(conn)
+                .await?;
+        }
     }
     Ok(found)
+}
+
+/// An event at one consuming service.
+pub struct AtService {
+    /// The service.
+    pub service: String,
+    /// Its queues, ascending, each with its row, `None` where nobody has begun it; or why nobody knows.
+    pub rows: Result<Vec<(String, Option<inbox::Row>)>, db::Error>,
+    /// Its inbox.
+    pub desk: inbox::Desk,
+}
+
+/// What became of a message at these services, in their order.
+pub async fn consumers(desks: Vec<(String, inbox::Desk)>, id: Uuid) -> Vec<AtService> {
+    let asked = desks.into_iter().map(|(service, desk)| async move {
+        let rows = db::within(CONSUMER_LIMIT, desk.everywhere(id)).await;
+        AtService { service, rows, desk }
+    });
+    join_all(asked).await
 }

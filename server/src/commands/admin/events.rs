@@ -1,4 +1,4 @@
-//! `event`: where one event is.
+//! `event`: where one event is, and what became of it at its consumers.
 
 use std::process::ExitCode;
 
@@ -37,12 +37,27 @@ const EVENT: &[Column] = &[
     ("published", "publishedAt", Show::Plain),
 ];
 
+const CONSUMERS: &[Column] = &[
+    ("CONSUMER", "service", Show::Plain),
+    ("QUEUE", "consumerQueue", Show::Plain),
+    ("STATE", "consumption.state", Show::Word("CONSUMPTION_STATE_")),
+    ("STARTS", "consumption.generation", Show::Plain),
+    ("ERRORS", "consumption.failures", Show::Plain),
+    ("LOST", "consumption.lostStarts", Show::Plain),
+    ("PROCESSED", "consumption.processedAt", Show::Plain),
+    ("WHY", "consumption.why|neverBegun.why|notAsked.message", Show::Plain),
+];
+
 impl Event {
     pub(super) async fn run(self, session: &Session) -> Result<ExitCode, Trouble> {
         let mut client = OutboxServiceClient::new(session.transport.clone());
         let request = GetEventRequest { service: self.service, id: self.id };
         let answer = session.ask(request, |request| client.get_event(request)).await?;
         session.show(&answer, EVENT)?;
+        if !session.json && !answer.consumers.is_empty() {
+            session.say("")?;
+            session.rows(&answer.consumers, CONSUMERS)?;
+        }
         Ok(ExitCode::SUCCESS)
     }
 }

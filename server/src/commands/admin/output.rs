@@ -27,7 +27,8 @@ pub(super) enum Show {
     YesNo,
 }
 
-/// A column of a table: its title, where its value is (names of the JSON mapping with dots between), and how it is shown.
+/// A column of a table: its title, where its value is (names of the JSON mapping with dots between; of several with `|` between, the
+/// first that is there), and how it is shown.
 pub(super) type Column = (&'static str, &'static str, Show);
 
 /// A message as the contract's JSON mapping has it, every field of it.
@@ -81,7 +82,8 @@ fn lines(text: &str) -> String {
 }
 
 fn at<'a>(row: &'a Value, path: &str) -> &'a Value {
-    path.split('.').fold(row, |value, name| value.get(name).unwrap_or(&Value::Null))
+    let found = |path: &str| path.split('.').try_fold(row, |value, name| value.get(name));
+    path.split('|').find_map(found).unwrap_or(&Value::Null)
 }
 
 fn cell(value: &Value, show: Show) -> String {
@@ -131,7 +133,7 @@ mod tests {
     #[test]
     fn a_table_has_its_columns_and_what_is_not_there_is_a_dash() {
         let columns: [Column; 4] = [
-            ("NAME", "name", Show::Plain),
+            ("NAME", "title|name", Show::Plain),
             ("AGE", "of.seconds", Show::Seconds),
             ("STATE", "state", Show::Word("EVENT_STATE_")),
             ("DONE", "done", Show::YesNo),
