@@ -75,8 +75,11 @@ class _Call(grpc.ClientCallDetails):
     """grpcio's own is read only."""
 
 
-class Outbox:
-    """The outbox of one service."""
+class Service:
+    """Calls of one of Holdfast's gRPC services, for one service of yours."""
+
+    # The full name, as the contract has it.
+    GRPC = None
 
     def __init__(self, channel, service, token=None, deadline=10.0):
         """`token`: an access token, without "Bearer ". `deadline`: seconds a call may take."""
@@ -86,29 +89,12 @@ class Outbox:
         self._deadline = deadline
         self._pool = descriptor_pool.DescriptorPool(ProtoReflectionDescriptorDatabase(self._channel))
 
-    def stage_in_tx(self, ticket, events):
-        """Stages events for the open transaction that the ticket names. Answers [(id, outcome), …]."""
-        return self._staged(self._call("StageInTx", ticket=ticket, events=events))
-
-    def stage_now(self, events):
-        """Stages events bound to no transaction. Answers [(id, outcome), …]."""
-        return self._staged(self._call("StageNow", events=events))
-
-    def confirm_staged(self, ticket):
-        """Says that the ticket's transaction has ended. A hint, which may fail without any effect."""
-        self._call("ConfirmStaged", ticket=ticket)
-
-    def get_event(self, event_id):
-        """Where an event is: (state, why)."""
-        found = self._call("GetEvent", id=event_id)
-        return self._enum("holdfast.v1.EventState", found.state), found.why
-
     def _call(self, method, **fields):
-        described = self._pool.FindServiceByName("holdfast.v1.OutboxService").FindMethodByName(method)
+        described = self._pool.FindServiceByName(self.GRPC).FindMethodByName(method)
         request = message_factory.GetMessageClass(described.input_type)
         response = message_factory.GetMessageClass(described.output_type)
         send = self._channel.unary_unary(
-            f"/holdfast.v1.OutboxService/{method}",
+            f"/{self.GRPC}/{method}",
             request_serializer=request.SerializeToString,
             response_deserializer=response.FromString,
         )
@@ -136,6 +122,29 @@ class Outbox:
 
     def _enum(self, name, number):
         return self._pool.FindEnumTypeByName(name).values_by_number[number].name
+
+
+class Outbox(Service):
+    """The outbox of one service."""
+
+    GRPC = "holdfast.v1.OutboxService"
+
+    def stage_in_tx(self, ticket, events):
+        """Stages events for the open transaction that the ticket names. Answers [(id, outcome), …]."""
+        return self._staged(self._call("StageInTx", ticket=ticket, events=events))
+
+    def stage_now(self, events):
+        """Stages events bound to no transaction. Answers [(id, outcome), …]."""
+        return self._staged(self._call("StageNow", events=events))
+
+    def confirm_staged(self, ticket):
+        """Says that the ticket's transaction has ended. A hint, which may fail without any effect."""
+        self._call("ConfirmStaged", ticket=ticket)
+
+    def get_event(self, event_id):
+        """Where an event is: (state, why)."""
+        found = self._call("GetEvent", id=event_id)
+        return self._enum("holdfast.v1.EventState", found.state), found.why
 
     def _staged(self, response):
         return [(one.id, self._enum("holdfast.v1.Outcome", one.outcome)) for one in response.events]

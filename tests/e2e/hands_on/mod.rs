@@ -5,3 +5,4 @@ mod client;
 mod dev;
 mod grpcurl;
 mod python;
+mod python_consumer;

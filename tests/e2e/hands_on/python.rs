@@ -14,20 +14,26 @@ fn packages() -> String {
     env::var(PACKAGES).unwrap_or_else(|_| {
         panic!(
             "{PACKAGES} is not set: run the tests with `./x test`, which gets the packages, or set it to a folder with \
-             grpcio, grpcio-reflection, protobuf and psycopg (empty, if your python3 has them)"
+             grpcio, grpcio-reflection, protobuf, psycopg and pika (empty, if your python3 has them)"
         )
     })
 }
 
-/// Plays a scene of `tests/python/scenes.py`; gives what it saw.
-async fn play(name: &str, scene: &Scene<ServerInProcess>) -> Value {
+/// A scene of a file in `tests/python`, with the server's address and the database's URL.
+pub(super) fn command(file: &str, name: &str, scene: &Scene<ServerInProcess>) -> Command {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("python");
     let mut command = Command::new("python3");
-    command.arg(folder.join("scenes.py")).arg(name);
+    command.arg(folder.join(file)).arg(name);
     command.arg(scene.server.address().to_string()).arg(scene.database.url());
-    // A failed test leaves nothing in the sources.
     command.env("TOKEN", auth::token(&auth::all_of("orders")));
+    // A failed test leaves nothing in the sources.
     command.env("PYTHONPATH", packages()).env("PYTHONDONTWRITEBYTECODE", "1").kill_on_drop(true);
+    command
+}
+
+/// Plays a scene of `tests/python/scenes.py`; gives what it saw.
+async fn play(name: &str, scene: &Scene<ServerInProcess>) -> Value {
+    let mut command = command("scenes.py", name, scene);
     let output = tokio::time::timeout(wait::LONG * 2, command.output()).await.unwrap().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name}: {}\n{said}", output.status);

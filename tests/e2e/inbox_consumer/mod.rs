@@ -39,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 const QUEUE: &str = QUEUES[0];
-const DLX: &str = "holdfast.dlx";
+pub(crate) const DLX: &str = "holdfast.dlx";
 
 /// What a handler does at a run of a message, 1 being the first.
 #[derive(Debug, Clone)]
@@ -207,7 +207,7 @@ async fn pool(database: &Database, connections: u32) -> PgPool {
 }
 
 /// How often the message had an effect.
-async fn effects(database: &Database, id: &str) -> i64 {
+pub(crate) async fn effects(database: &Database, id: &str) -> i64 {
     database.one(&format!("SELECT count(*) FROM app_rows WHERE note = '{id}'")).await
 }
 
@@ -216,12 +216,12 @@ async fn wait_for_effect(database: &Database, id: &str) {
 }
 
 /// Waits until nothing is in the queue, at work or not.
-async fn wait_for_empty(stage: &Stage) {
+pub(crate) async fn wait_for_empty(stage: &Stage) {
     let depth = || stage.vhost.queue_depth(QUEUE);
     wait::until_equal("messages in the queue", LONG, Some(0), depth).await;
 }
 
-async fn consumption(database: &Database, id: &str, what: &str) -> String {
+pub(crate) async fn consumption(database: &Database, id: &str, what: &str) -> String {
     let row = format!("SELECT ({what})::text FROM holdfast.event_inbox WHERE envelope_id = '{id}'");
     let sql = format!("SELECT coalesce(({row}), 'NULL')");
     database.one(&sql).await
@@ -235,12 +235,12 @@ async fn is_processed(database: &Database, id: &str) {
 }
 
 /// Gets all dead letters.
-async fn letters(stage: &Stage) -> consumer::Consumer {
+pub(crate) async fn letters(stage: &Stage) -> consumer::Consumer {
     consumer::Consumer::bound(&stage.vhost.url(), DLX, "dlq.#").await
 }
 
 /// Puts a message right into the queue.
-async fn put(stage: &Stage, properties: BasicProperties, body: &[u8]) {
+pub(crate) async fn put(stage: &Stage, properties: BasicProperties, body: &[u8]) {
     let connection = Connection::connect(&stage.vhost.url(), ConnectionProperties::default()).await.unwrap();
     let channel = connection.create_channel().await.unwrap();
     channel
