@@ -268,7 +268,7 @@ fn at_consumers(id: Uuid, at: lookup::AtService) -> Vec<v1::EventConsumer> {
                 let known = match row {
                     Some(row) => {
                         let key = Key { envelope_id: id, queue: queue.clone() };
-                        Known::Consumption(described(&service, &key, row))
+                        Known::Consumption(Box::new(described(&service, &key, row)))
                     }
                     None => Known::NeverBegun(v1::NeverBegun { why: NEVER_BEGUN.to_owned() }),
                 };
