@@ -21,6 +21,7 @@ import uuid
 from datetime import datetime, timezone
 from decimal import Decimal
 
+import grpc
 import pika
 import psycopg
 
@@ -110,8 +111,11 @@ class Consumer:
                 time.sleep(self._wait(failures))
 
     def settled(self, channel, message, how):
-        """The last act: the effect is on disk, or the message is a dead letter."""
-        channel.basic_ack(message.method.delivery_tag)
+        """The last act: the effect is on disk, or the message is a dead letter, or is to be made one by the broker."""
+        if how == "rejected":
+            channel.basic_reject(message.method.delivery_tag, requeue=False)
+        else:
+            channel.basic_ack(message.method.delivery_tag)
 
     def _deliver(self, channel, method, properties, body):
         try:
@@ -176,7 +180,13 @@ class Consumer:
 
     def _dead(self, message, letter):
         if not letter.already_surfaced:
-            self._inbox.surface_dead_letter(letter.token, message)
+            try:
+                self._inbox.surface_dead_letter(letter.token, message)
+            except HoldfastError as error:
+                if error.code not in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT):
+                    raise
+                # No letter of the server's can hold it. The queue's own dead-lettering can.
+                return "rejected"
         return "dead_lettered"
 
     def _wait(self, failures):

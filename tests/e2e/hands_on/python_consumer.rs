@@ -125,6 +125,26 @@ async fn a_python_handler_that_swallows_a_failed_statement_is_not_acknowledged()
 }
 
 #[tokio::test]
+async fn python_s_poison_that_no_letter_can_hold_is_rejected_and_the_broker_dead_letters_it() {
+    let scene = Scene::start().await;
+    declare(&scene).await;
+    let letters = letters(&scene).await;
+    let id = uuid::Uuid::now_v7().to_string();
+    // A byte over what SurfaceDeadLetter takes.
+    let body = vec![b' '; 4 * 1024 * 1024 + 1];
+    put(&scene, BasicProperties::default().with_message_id(id.as_str().into()), &body).await;
+
+    let saw = saw(&consume(&scene, "hopeless", 1).await);
+
+    assert_eq!(saw, json!([[id, "rejected"]]));
+    let letter = letters.wait_for(1, LONG).await[0].clone();
+    assert_eq!((letter.id.as_str(), letter.body.len()), (id.as_str(), body.len()));
+    assert_eq!(effects(&scene.database, &id).await, 0);
+    wait_for_empty(&scene).await;
+    scene.end(0).await;
+}
+
+#[tokio::test]
 async fn what_has_no_id_python_rejects_and_the_broker_dead_letters_it() {
     let scene = Scene::start().await;
     declare(&scene).await;
