@@ -22,6 +22,11 @@ pub mod outbox;
 pub mod rpc;
 pub mod token;
 
+/// The guide's examples are compiled.
+#[cfg(all(doctest, feature = "lapin", feature = "sqlx"))]
+#[doc = include_str!("../../docs/consumers.md")]
+struct Consumers;
+
 pub use connection::{BuildError, Builder, Holdfast, Transport};
 #[cfg(feature = "lapin")]
 pub use consumer::{Consumer, ConsumerBuilder, ConsumerError, Handling, Message};

@@ -1,9 +1,10 @@
 //! The wire contract of Holdfast: package `holdfast.v1` as Rust types, client and server, its descriptor set for
-//! reflection, and in [`envelope`] the rules that both ends of the wire apply to an event.
+//! reflection, and the rules that both ends of the wire apply: [`envelope`] to an event, [`consumption`] to a message that is consumed.
 //!
 //! Guarantees: no I/O, no clock but the one that mints version 7 ids, no panic on any input. It does not decide what
 //! is authorised or what exists. Design: sections 2 and 3.
 
+pub mod consumption;
 pub mod envelope;
 mod reason;
 

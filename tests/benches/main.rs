@@ -1,4 +1,4 @@
-//! The benches: `./x bench [NAME…]`, one of `drain`, `flatness`, `latency`, `staging`, `idle`, `wal`; all of them without a name.
+//! The benches: `./x bench [NAME…]`, one of `drain`, `flatness`, `latency`, `staging`, `consume`, `idle`, `wal`; all of them without a name.
 //!
 //! Each figure is a ratio within one run, its baseline interleaved with it round by round, after one round to warm up; the line
 //! says median, minimum, maximum and the number of rounds. Nothing here is random but ids. What the figures mean and what they
@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a bench that meets something unexpected ends")]
 
 mod common;
+mod consume;
 mod drain;
 mod idle;
 mod latency;
@@ -28,6 +29,9 @@ fn main() {
         }
         if wanted("staging") {
             staging::run().await;
+        }
+        if wanted("consume") {
+            consume::run().await;
         }
         if wanted("idle") {
             idle::run().await;

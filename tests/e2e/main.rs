@@ -4,6 +4,7 @@
 mod admin;
 mod auth;
 mod commands;
+mod documents;
 mod drain;
 mod hands_on;
 mod harness;

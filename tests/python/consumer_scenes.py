@@ -62,12 +62,19 @@ def swallowing(connection, message):
         pass
 
 
+def noting(connection, message):
+    effect(connection, message)
+    setting = connection.execute("SHOW synchronous_commit").fetchone()[0]
+    connection.execute("INSERT INTO app_rows (id, note) VALUES (gen_random_uuid(), %s)", (f"synchronous_commit {setting}",))
+
+
 SCENES = {
     "consume": (Counting, effect),
     "die": (Dying, effect),
     "broken": (Counting, broken),
     "hopeless": (Counting, hopeless),
     "swallowing": (Counting, swallowing),
+    "noting": (Counting, noting),
 }
 
 if __name__ == "__main__":

@@ -144,6 +144,10 @@ class Consumer:
         """(how it is settled, None), or (None, seconds to wait; None: a back-off)."""
         with psycopg.connect(self._database) as connection:
             ticket = stage_ticket(connection)
+            # An ack is built on the COMMIT: it waits for the disk, whatever the role's default; a stronger default stays.
+            connection.execute(
+                "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') IN ('off', 'local')"
+            )
             outcome, said = self._inbox.begin(self._queue, message.id, ticket, **message.told())
             if outcome != "process":
                 # Whatever was begun by a call whose answer was lost must not be committed.

@@ -29,6 +29,7 @@ pub mod inbox;
 pub mod logs;
 pub mod operator;
 pub mod pgbouncer;
+pub mod plans;
 pub mod process;
 mod reaper;
 pub mod reconcile;

@@ -1,5 +1,5 @@
-//! The runbooks of `deploy/runbooks`, run as they stand: each block of commands by its name, in a shell of its own, with the
-//! variables that the runbook asks its reader to set.
+//! The runbooks of `deploy/runbooks` and the guides of `docs`, run as they stand: each block of commands by its name, in a shell of its
+//! own, with the variables that the reader is asked to set.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,6 +15,9 @@ use crate::{
     terminal::{Said, Terminal, run},
 };
 
+/// Where `./x test` says that grpcurl is.
+pub const GRPCURL: &str = "HOLDFAST_TEST_GRPCURL";
+
 /// A runbook and its reader.
 #[derive(Debug)]
 pub struct Runbook {
@@ -27,18 +30,33 @@ pub struct Runbook {
 }
 
 impl Runbook {
-    /// Reads a runbook, for this terminal.
+    /// Reads a runbook, for this terminal. All its blocks are commands.
     ///
     /// # Panics
     /// When there is none of this name, or a block of it has no name or another one's.
     pub fn of(name: &str, terminal: Terminal) -> Self {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/runbooks").join(name);
-        let text = fs::read_to_string(&path).expect("the runbook");
+        Self::read("../deploy/runbooks", name, terminal, &[])
+    }
+
+    /// Reads a guide of `docs`, which may show code and configuration beside.
+    ///
+    /// # Panics
+    /// As [`Runbook::of`].
+    pub fn guide(name: &str, terminal: Terminal) -> Self {
+        Self::read("../docs", name, terminal, &["rust", "toml"])
+    }
+
+    fn read(folder: &str, name: &str, terminal: Terminal, shown: &[&str]) -> Self {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join(name);
+        let text = fs::read_to_string(&path).expect("the document");
         let mut blocks = BTreeMap::new();
         let mut lines = text.lines();
         while let Some(line) = lines.next() {
             let Some(info) = line.strip_prefix("```") else { continue };
             let block: Vec<_> = lines.by_ref().take_while(|line| *line != "```").collect();
+            if shown.iter().any(|language| info.split([',', ' ']).next() == Some(language)) {
+                continue;
+            }
             let name = info
                 .strip_prefix("sh ")
                 .unwrap_or_else(|| panic!("{path:?}: a block without a name: {line}"));
@@ -72,7 +90,10 @@ impl Runbook {
                 command.env_remove(name);
             }
         }
-        let programs = binary().parent().expect("a folder").display().to_string();
+        let mut programs = binary().parent().expect("a folder").display().to_string();
+        if let Some(folder) = env::var_os(GRPCURL).as_deref().map(Path::new).and_then(Path::parent) {
+            programs = format!("{programs}:{}", folder.display());
+        }
         let path = env::var("PATH").expect("PATH");
         // The programs of the PostgreSQL that is tested on, where it is not the machine's.
         let servers = env::var("HOLDFAST_PG_BIN").map(|folder| format!("{folder}:")).unwrap_or_default();

@@ -7,6 +7,8 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures::FutureExt as _;
+#[cfg(feature = "sqlx")]
+use holdfast_proto::consumption::OPEN_RETRY;
 use holdfast_proto::v1::{self, ErrorReason};
 #[cfg(feature = "sqlx")]
 use sqlx::{Connection as _, PgPool, Postgres, Transaction};
@@ -174,7 +176,7 @@ async fn in_process(
     };
     match in_process::mark(&mut tx, delivery, start).await {
         Ok(true) => {}
-        Ok(false) => return Step::Busy(in_process::OPEN_RETRY),
+        Ok(false) => return Step::Busy(OPEN_RETRY),
         Err(error) => return Step::Trouble(format!("the message could not be marked: {error}")),
     }
     let handling = handler(&mut tx, message);

@@ -149,7 +149,8 @@ impl ConsumerBuilder {
         self
     }
 
-    /// The queue's `x-queue-type`. Default: `quorum`, whose delivery limit gets rid of a message that kills whoever receives it.
+    /// The queue's `x-queue-type`. Default: `quorum`, whose delivery limit gets rid of a message that kills whoever receives it (20 from
+    /// RabbitMQ 4.0 on; before, where a policy sets one).
     pub fn queue_type(mut self, queue_type: impl Into<String>) -> Self {
         self.queue_type = queue_type.into();
         self

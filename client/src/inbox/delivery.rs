@@ -6,8 +6,6 @@ use std::time::Duration;
 use holdfast_proto::v1;
 use uuid::Uuid;
 
-/// Bytes that are kept of an error's text.
-const MOST_ERROR_BYTES: usize = 1_024;
 /// When to come again for an answer of a later release, which this one cannot act on.
 const UNKNOWN_RETRY: Duration = Duration::from_secs(5);
 
@@ -255,13 +253,6 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for HandlerError {
     }
 }
 
-/// What can be stored: no control characters (the database takes no U+0000), and not too much.
-pub(crate) fn legible(error: &str) -> String {
-    let mut text: String = error.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    text.truncate(text.floor_char_boundary(MOST_ERROR_BYTES));
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,11 +261,5 @@ mod tests {
     fn an_answer_of_a_later_release_is_neither_run_nor_acked() {
         assert!(matches!(Begun::from(v1::BeginConsumeResponse::default()), Begun::InProgress(_)));
         assert!(matches!(Next::from(v1::FailConsumeResponse::default()), Next::Retry(_)));
-    }
-
-    #[test]
-    fn an_error_s_text_is_cut_between_two_characters_and_has_no_control_characters() {
-        assert_eq!(legible("a\0b\nc"), "a b c");
-        assert_eq!(legible(&format!("x{}", "ü".repeat(MOST_ERROR_BYTES))).len(), MOST_ERROR_BYTES - 1);
     }
 }

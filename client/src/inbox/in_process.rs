@@ -11,11 +11,12 @@
 
 use std::time::Duration;
 
+use holdfast_proto::consumption::{self, LEASE_RETRY, MOST_FAILURES, MOST_LOST_STARTS, OPEN_RETRY};
 use holdfast_proto::v1;
 use sqlx::{PgConnection, PgPool, Postgres, Row as _, Transaction};
 use uuid::Uuid;
 
-use super::delivery::{Delivery, HandlerError, legible};
+use super::delivery::{Delivery, HandlerError};
 
 const FIRST: &str = include_str!("queries/first.sql");
 const BRIEF: &str = include_str!("queries/brief.sql");
@@ -34,16 +35,9 @@ pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 /// `lock_not_available`.
 const LOCK_TIMEOUT: &str = "55P03";
 
-/// The server's caps: errors, and starts that ended in nothing.
-const MOST_FAILURES: i32 = 5;
-const MOST_LOST_STARTS: i32 = 3;
 /// From the count of a start to the lock of its handler's transaction. Some round trips, and a wait for a connection; and
 /// how long a killed consumer's message waits.
 const START_LEASE: Duration = Duration::from_secs(10);
-/// When to come again for what is in a transaction's hands, whose end nobody knows.
-pub(crate) const OPEN_RETRY: Duration = Duration::from_millis(500);
-/// The longest that anybody is told to wait for a lease: it may be given back sooner.
-const LEASE_RETRY: Duration = Duration::from_secs(5);
 
 /// What became of a delivery.
 #[derive(Debug)]
@@ -282,6 +276,9 @@ pub(crate) async fn mark(
     start: Start,
 ) -> Result<bool, sqlx::Error> {
     let marked = sqlx::query(MARK)
+        // Planned anew each time: the planner's settings in here are the handler's, and a plan that was made while the table was
+        // small would read it whole ever after.
+        .persistent(false)
         .bind(delivery.envelope_id)
         .bind(&delivery.queue)
         .bind(start.generation)
@@ -314,7 +311,7 @@ pub(crate) async fn fail(
         .bind(counted)
         .bind(asked)
         .bind(MOST_FAILURES)
-        .bind(legible(&error.to_string()))
+        .bind(consumption::legible(&error.to_string()))
         .fetch_optional(&mut *tx)
         .await;
     let failed = match failed {
@@ -337,7 +334,7 @@ fn death(delivery: &Delivery, epoch: i64, cause: &str, surfaced: bool) -> v1::De
     };
     v1::DeadLetter {
         // As the server makes it, of the same row.
-        token: format!("dlxcap:{}:{}:{epoch}", delivery.envelope_id, delivery.queue),
+        token: consumption::token(delivery.envelope_id, &delivery.queue, epoch),
         cause: cause.into(),
         already_surfaced: surfaced,
     }

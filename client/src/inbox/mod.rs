@@ -18,6 +18,7 @@ pub(crate) mod in_process;
 
 use std::time::Duration;
 
+use holdfast_proto::consumption;
 use holdfast_proto::v1;
 use holdfast_proto::v1::inbox_service_client::InboxServiceClient;
 use uuid::Uuid;
@@ -234,7 +235,7 @@ impl Inbox {
             consumer_queue: delivery.queue.clone(),
             envelope_id: delivery.envelope_id.to_string(),
             generation,
-            error: delivery::legible(error),
+            error: consumption::legible(error),
             kind: kind.into(),
         };
         let answer = self

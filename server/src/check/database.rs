@@ -333,7 +333,8 @@ async fn shape(place: &Place<'_>, pool: &Pool, report: &mut Report) {
         Err(error) => return report.fail(subject, topic, error.to_string(), advice(&error)),
     };
     if !breaking.is_empty() {
-        let advice = "mend it as the migrations have it (or run `holdfast migrate`); `serve` refuses this database's calls until then";
+        let advice = "put it back by hand as `holdfast schema` has it (deploy/runbooks/drift.md; `holdfast migrate` only does what its ledger \
+             has not); `serve` refuses this database's calls until then";
         report.fail(subject, topic, breaking.join("; "), advice);
     }
     if !additive.is_empty() {

@@ -1,5 +1,6 @@
 //! `holdfast.v1.InboxService`: convert, validate, hand over, answer.
 
+use holdfast_proto::consumption;
 use holdfast_proto::envelope::{self, Violations};
 use holdfast_proto::v1;
 use holdfast_proto::v1::inbox_service_server::InboxService;
@@ -148,7 +149,7 @@ impl InboxFront {
         let next = finished(async move { service.inbox.fail(&key, generation, kind, &error).await }).await?;
         let next = match next {
             Next::Retry(failures) => {
-                let most_failures = inbox::MOST_FAILURES;
+                let most_failures = consumption::MOST_FAILURES;
                 v1::fail_consume_response::Next::Retry(v1::Retry { failures, most_failures })
             }
             Next::DeadLetter(death) => v1::fail_consume_response::Next::DeadLetter(dead_letter(&death)),

@@ -4,8 +4,10 @@
 //! every ticket is), decided ([`decide`]), written from the state that was looked at. A start under a ticket need not be on disk:
 //! the caller's own COMMIT comes later in the same log. Everything else that somebody relies on is flushed before it is said.
 
+use holdfast_proto::consumption::OPEN_RETRY;
+
 use super::decide::{self, Answer, Step};
-use super::{Begun, Binding, Delivery, Desk, OPEN_RETRY, Refused, Round, rounds, sql};
+use super::{Begun, Binding, Delivery, Desk, Refused, Round, rounds, sql};
 use crate::db::{self, Begin};
 use crate::tickets;
 

@@ -4,11 +4,10 @@
 
 use std::time::Duration;
 
+use holdfast_proto::consumption::{LEASE_RETRY, MOST_FAILURES, MOST_LOST_STARTS, OPEN_RETRY};
+
 use super::sql::{After, Row};
-use super::{
-    Begun, Binding, Cause, Death, Delivery, Ended, FailKind, Key, LEASE_RETRY, MOST_FAILURES,
-    MOST_LOST_STARTS, OPEN_RETRY, Refused, Token,
-};
+use super::{Begun, Binding, Cause, Death, Delivery, Ended, FailKind, Key, Refused, Token};
 use crate::tickets::Verdicts;
 
 /// What came of a decision.

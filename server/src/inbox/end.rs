@@ -1,9 +1,9 @@
 //! CompleteConsume and FailConsume: a start ends once, by its generation. Everything that is said is on disk.
 
+use holdfast_proto::consumption;
+
 use super::decide::{self, Before, Step, Then};
-use super::{
-    Completed, Death, Desk, FailKind, Key, MOST_ERROR_BYTES, Next, Refused, Round, Token, rounds, sql,
-};
+use super::{Completed, Death, Desk, FailKind, Key, Next, Refused, Round, Token, rounds, sql};
 use crate::db::{self, Begin};
 use crate::tickets::{self, Verdicts};
 
@@ -45,7 +45,7 @@ impl Desk {
         error: &str,
     ) -> Result<Next, Refused> {
         self.knows(&key.queue)?;
-        let error = &legible(error);
+        let error = &consumption::legible(error);
         let decide =
             |row: &sql::Row, verdicts: &Verdicts| decide::fail(row, generation, kind, error, verdicts);
         let done = rounds(|| self.ending(key, decide), || Err(Refused::Contended)).await?;
@@ -117,24 +117,4 @@ async fn work<T>(
         }),
         Err(refused) => Round::Refused(refused),
     })
-}
-
-/// What can be stored and shown: no control characters (the database takes no U+0000), and not too much.
-fn legible(error: &str) -> String {
-    let mut text: String = error.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    text.truncate(text.floor_char_boundary(MOST_ERROR_BYTES));
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_error_is_cut_between_two_characters_and_has_no_control_characters() {
-        assert_eq!(legible("a\0b\nc"), "a b c");
-        let long = legible(&"ü".repeat(MOST_ERROR_BYTES));
-        assert_eq!(long.len(), MOST_ERROR_BYTES);
-        assert_eq!(legible(&format!("x{}", "ü".repeat(MOST_ERROR_BYTES))).len(), MOST_ERROR_BYTES - 1);
-    }
 }

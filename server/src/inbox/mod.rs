@@ -46,21 +46,10 @@ pub use resolvable::InboxRows;
 pub use sql::{QUERIES, Row, prune};
 pub use token::Token;
 
-/// So many errors end a series of attempts: with a back-off that grows to a minute that is minutes of trying.
-pub const MOST_FAILURES: i32 = 5;
-/// So many starts that ended in nothing do: whatever kills its consumer three times will do so again, and each time costs its
-/// neighbours.
-pub const MOST_LOST_STARTS: i32 = 3;
-/// Bytes that are kept of an error's text.
-pub const MOST_ERROR_BYTES: usize = 1_024;
 /// What is over is looked at anew at most so often within one call.
 const ROUNDS: u32 = 3;
 /// Most time for one unit of database work, waiting for a connection included.
 const LIMIT: Duration = Duration::from_secs(8);
-/// When to come again for what is in a transaction's hands, whose end nobody knows.
-const OPEN_RETRY: Duration = Duration::from_millis(500);
-/// The longest that anybody is told to wait for a lease: it may be given back sooner.
-const LEASE_RETRY: Duration = Duration::from_secs(5);
 
 /// A message in a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]

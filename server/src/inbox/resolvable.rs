@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use holdfast_proto::consumption::MOST_LOST_STARTS;
 
-use super::{MOST_LOST_STARTS, sql};
+use super::sql;
 use crate::db;
 use crate::metrics::Inbox;
 use crate::tickets::{Applied, Resolvable, Verdicts};

@@ -1,15 +1,12 @@
-//! The name of one death: `dlxcap:{envelope id}:{queue}:{when its series began, in whole seconds since 1970}`.
-//!
-//! Made of what is in the database before anything is published, so that a letter that is sent again has the same one, and
-//! whoever collects letters knows the second for the first (ADR-022, #1181). Pure.
+//! The name of one death, read back ([`consumption::token`] makes it). Pure.
 
 use std::fmt;
 
+use holdfast_proto::consumption;
 use uuid::Uuid;
 
 use super::Key;
 
-const PREFIX: &str = "dlxcap:";
 /// What collectors take. A queue's name has at most 200 bytes, so that it always fits.
 const MOST_BYTES: usize = 256;
 
@@ -28,7 +25,7 @@ impl Token {
         if text.len() > MOST_BYTES || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return None;
         }
-        let (id, rest) = text.strip_prefix(PREFIX)?.split_once(':')?;
+        let (id, rest) = text.strip_prefix(consumption::TOKEN_PREFIX)?.split_once(':')?;
         // From behind: a queue's name may have colons.
         let (queue, epoch) = rest.rsplit_once(':')?;
         let token = Self {
@@ -42,7 +39,7 @@ impl Token {
 
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{PREFIX}{}:{}:{}", self.key.envelope_id, self.key.queue, self.epoch)
+        f.write_str(&consumption::token(self.key.envelope_id, &self.key.queue, self.epoch))
     }
 }
 

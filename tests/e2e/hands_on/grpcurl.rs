@@ -10,6 +10,7 @@ use holdfast_tests::{
     client::event,
     health::Health,
     inbox::{Inbox, lease},
+    runbook::GRPCURL,
     scene::Scene,
     wait,
 };
@@ -18,8 +19,6 @@ use prost_types::FileDescriptorSet;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-/// Where `./x test` says that grpcurl is.
-const GRPCURL: &str = "HOLDFAST_TEST_GRPCURL";
 const STAGE: &str = "holdfast.v1.OutboxService/StageInTx";
 const GET: &str = "holdfast.v1.OutboxService/GetEvent";
 

@@ -125,6 +125,22 @@ async fn a_python_handler_that_swallows_a_failed_statement_is_not_acknowledged()
 }
 
 #[tokio::test]
+async fn an_asynchronous_default_of_the_role_does_not_reach_python_s_commit() {
+    let scene = Scene::start().await;
+    declare(&scene).await;
+    let name = scene.database.name();
+    scene.database.run(&format!("ALTER DATABASE {name} SET synchronous_commit = off")).await;
+    let id = scene.commit(&event("order.placed")).await;
+
+    let saw = saw(&consume(&scene, "noting", 1).await);
+
+    assert_eq!(saw, json!([[id, "processed"]]));
+    assert_eq!(effects(&scene.database, "synchronous_commit on").await, 1);
+    wait_for_empty(&scene).await;
+    scene.end(1).await;
+}
+
+#[tokio::test]
 async fn python_s_poison_that_no_letter_can_hold_is_rejected_and_the_broker_dead_letters_it() {
     let scene = Scene::start().await;
     declare(&scene).await;

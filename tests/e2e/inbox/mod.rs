@@ -13,6 +13,7 @@ mod kept;
 mod killed;
 mod lease;
 mod lost;
+mod plans;
 mod races;
 mod refused;
 mod surface;

@@ -178,6 +178,45 @@ async fn asynchronous_defaults_of_the_role_do_not_reach_the_mark() {
     assert_eq!(isolation, "read committed");
 }
 
+/// A backlog is worked off faster than statistics come.
+#[tokio::test]
+async fn what_was_planned_while_the_inbox_was_small_does_not_read_it_whole_later() {
+    let database = Database::service().await;
+    database.run("ALTER TABLE holdfast.event_inbox SET (autovacuum_enabled = off)").await;
+    let pool = pool(&database, 1).await;
+    let ten = async || {
+        for _ in 0..10 {
+            let delivery = delivery(Uuid::now_v7());
+            assert_eq!(fine(&pool, &delivery).await, "done");
+            assert_eq!(fine(&pool, &delivery).await, "duplicate");
+            assert_eq!(word(&failing(&pool, &self::delivery(Uuid::now_v7())).await), "retry");
+        }
+    };
+    // From the sixth execution on a statement may be planned once for all.
+    ten().await;
+    database
+        .run(
+            "INSERT INTO holdfast.event_inbox (envelope_id, consumer_queue, generation, processed_at)
+             SELECT gen_random_uuid(), 'orders.payments', 1, now() FROM generate_series(1, 20000)",
+        )
+        .await;
+
+    ten().await;
+
+    // What a session has counted is written at its end at the latest.
+    pool.close().await;
+    let counted = |what: &'static str| {
+        let database = &database;
+        async move {
+            let view = "FROM pg_stat_user_tables WHERE relid = 'holdfast.event_inbox'::regclass";
+            database.one::<i64>(&format!("SELECT {what} {view}")).await
+        }
+    };
+    wait::until_equal("rows put in, by the statistics", LONG, 20_040, || counted("n_tup_ins")).await;
+    let read = counted("seq_tup_read").await;
+    assert!(read < 20_000, "rows read by sequential scans: {read}");
+}
+
 #[tokio::test]
 async fn without_the_right_nothing_runs() {
     let database = Database::service().await;

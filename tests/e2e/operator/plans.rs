@@ -1,49 +1,13 @@
 //! A page costs a page, and the verbs reach their rows by their indexes, whatever the planner knew when it planned them.
 
-use holdfast_server::{
-    db::{self, Begin, Pool},
-    outbox, tickets,
+use holdfast_server::{outbox, tickets};
+use holdfast_tests::{
+    database::Database,
+    logs::Logs,
+    plans::{buffers, explain, pool},
 };
-use holdfast_tests::{database::Database, logs::Logs, wait::LONG};
-use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 
 use super::{BACKING_OFF, PARKED, put_many};
-
-/// As the server connects: it tells the planner some things.
-fn pool(database: &Database) -> Pool {
-    let options = db::Options {
-        url: database.url(),
-        max_connections: 1,
-        prepared_statements: true,
-        acquire_timeout: LONG,
-    };
-    Pool::new(&options).unwrap()
-}
-
-/// Runs a statement in a transaction that is rolled back; its plan as text.
-async fn explain(pool: &Pool, queries: &[(&str, &str)], name: &str, arguments: &str) -> String {
-    let sql = queries.iter().find(|(file, _)| *file == name).unwrap().1;
-    let mut tx = pool.begin(Begin::Durable).await.unwrap();
-    tx.conn().execute(AssertSqlSafe(format!("PREPARE s AS {sql}"))).await.unwrap();
-    // As the sixth and later executions are planned: once for all arguments.
-    tx.conn().execute("SET LOCAL plan_cache_mode = force_generic_plan").await.unwrap();
-    let explain = format!("EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, SUMMARY OFF) EXECUTE s{arguments}");
-    let rows = tx.conn().fetch_all(sqlx::raw_sql(AssertSqlSafe(explain))).await.unwrap();
-    let plan: Vec<String> = rows.iter().map(|row| row.try_get_unchecked(0).unwrap()).collect();
-    tx.conn().execute("DEALLOCATE s").await.unwrap();
-    tx.rollback().await;
-    plan.join("\n")
-}
-
-/// The buffers that the whole statement touched.
-fn buffers(plan: &str) -> i64 {
-    let line = plan.lines().find(|line| line.trim().starts_with("Buffers: shared")).unwrap();
-    let number = |what: &str| {
-        let after = line.split(what).nth(1)?;
-        after.split([' ', ',']).next()?.parse::<i64>().ok()
-    };
-    number("hit=").unwrap_or(0) + number("read=").unwrap_or(0)
-}
 
 const PAGE: &str = "(NULL, NULL, NULL, NULL, 100, 5000, true, true)";
 const FILTERED: &str = "(NULL, 'order.none', NULL, ARRAY['behind'], 100, 5000, true, true)";

@@ -4,6 +4,7 @@ mod access;
 mod backlog;
 mod drift;
 mod held_rows;
+mod inbox;
 mod open_transactions;
 mod parked;
 mod restore;

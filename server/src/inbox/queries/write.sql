@@ -1,6 +1,6 @@
 -- From the state that was looked at ($3 to $15) to the one that was decided ($16 and on): unless somebody was faster, whose state
 -- is then looked at anew. $16: it begins. $19: the lease in seconds. $25: it was processed. $26: a new series begins, whose token
--- differs from the last one's.
+-- differs from the last one's. All but the key is compared so that no index serves it: the key's has the row.
 UPDATE holdfast.event_inbox AS i
 SET ticket = $17::bigint,
     lease_token = $18::uuid,
@@ -19,7 +19,7 @@ SET ticket = $17::bigint,
     redelivered = $29::boolean,
     last_error = $30::text
 WHERE i.envelope_id = $1::uuid AND i.consumer_queue = $2::text
-  AND i.received_at = $3::timestamptz
+  AND i.received_at IS NOT DISTINCT FROM $3::timestamptz
   AND i.processed_at IS NOT DISTINCT FROM $4::timestamptz
   AND i.ticket IS NOT DISTINCT FROM $5::bigint
   AND i.lease_token IS NOT DISTINCT FROM $6::uuid
