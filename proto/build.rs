@@ -7,7 +7,7 @@ use std::{env, fs};
 
 use prost::Message as _;
 
-const FILES: [&str; 7] = [
+const FILES: [&str; 8] = [
     "holdfast/v1/control_service.proto",
     "holdfast/v1/envelope.proto",
     "holdfast/v1/error_reason.proto",
@@ -15,6 +15,7 @@ const FILES: [&str; 7] = [
     "holdfast/v1/inbox_service.proto",
     "holdfast/v1/outbox_admin_service.proto",
     "holdfast/v1/outbox_service.proto",
+    "holdfast/v1/replay_service.proto",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

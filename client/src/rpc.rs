@@ -113,6 +113,25 @@ pub const SURFACE_DEAD_LETTER: Rpc = Rpc::new(INBOX, "SurfaceDeadLetter", Repeat
 /// A look-up.
 pub const GET_CONSUMPTION: Rpc = Rpc::new(INBOX, "GetConsumption", Repeat::Always);
 
+const REPLAYS: &str = "holdfast.v1.ReplayService";
+
+/// An attempt that may have been carried out is not repeated by itself: without a plan's id it would be a second replay.
+pub const REPLAY: Rpc = Rpc::new(REPLAYS, "Replay", Repeat::IfNotApplied);
+/// A look-up.
+pub const GET_REPLAY: Rpc = Rpc::new(REPLAYS, "GetReplay", Repeat::Always);
+/// A look-up.
+pub const LIST_REPLAYS: Rpc = Rpc::new(REPLAYS, "ListReplays", Repeat::Always);
+/// A look-up, whose answers go on.
+pub const WATCH_REPLAY: Rpc = Rpc::new(REPLAYS, "WatchReplay", Repeat::Always);
+/// What is paused stays so.
+pub const PAUSE_REPLAY: Rpc = Rpc::new(REPLAYS, "PauseReplay", Repeat::Always);
+/// What goes on goes on.
+pub const RESUME_REPLAY: Rpc = Rpc::new(REPLAYS, "ResumeReplay", Repeat::Always);
+/// What is cancelled stays so.
+pub const CANCEL_REPLAY: Rpc = Rpc::new(REPLAYS, "CancelReplay", Repeat::Always);
+/// A look-up.
+pub const LIST_REPLAY_FAILURES: Rpc = Rpc::new(REPLAYS, "ListReplayFailures", Repeat::Always);
+
 /// Every RPC of package `holdfast.v1`.
 pub const ALL: &[Rpc] = &[
     STAGE_IN_TX,
@@ -138,6 +157,14 @@ pub const ALL: &[Rpc] = &[
     FAIL_CONSUME,
     SURFACE_DEAD_LETTER,
     GET_CONSUMPTION,
+    REPLAY,
+    GET_REPLAY,
+    LIST_REPLAYS,
+    WATCH_REPLAY,
+    PAUSE_REPLAY,
+    RESUME_REPLAY,
+    CANCEL_REPLAY,
+    LIST_REPLAY_FAILURES,
 ];
 
 #[cfg(test)]

@@ -37,15 +37,19 @@ impl ErrorReason {
             | Self::ConsumptionStale
             | Self::DeadLetterStale
             | Self::DeadLetterUnroutable
-            | Self::TopologyMismatch => Code::FailedPrecondition,
+            | Self::TopologyMismatch
+            | Self::ReplayBeyondHorizon
+            | Self::ReplayState => Code::FailedPrecondition,
             Self::EventConflict => Code::AlreadyExists,
             Self::EventContended
             | Self::HoldContended
             | Self::DrainBusy
             | Self::ConsumptionContended
             | Self::ConsumptionOpen => Code::Aborted,
-            Self::TooLarge => Code::ResourceExhausted,
-            Self::UnknownService | Self::EventNotFound | Self::ConsumptionNotFound => Code::NotFound,
+            Self::TooLarge | Self::TooManyReplays => Code::ResourceExhausted,
+            Self::UnknownService | Self::EventNotFound | Self::ConsumptionNotFound | Self::ReplayNotFound => {
+                Code::NotFound
+            }
             Self::DatabaseUnavailable
             | Self::DatabaseReadOnly
             | Self::AuditUnavailable

@@ -15,6 +15,7 @@ pub mod dev;
 pub mod grpc;
 pub mod health;
 pub mod inbox;
+pub mod jobs;
 pub mod logging;
 pub mod lookup;
 pub mod metrics;

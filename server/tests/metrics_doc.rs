@@ -87,6 +87,7 @@ fn names_are_unique_and_follow_the_conventions_and_every_metric_is_explained() {
             "verb",
             "queue",
             "class",
+            "kind",
         ];
         assert!(labels.iter().all(|label| known.contains(&label.as_str())), "{name}: {labels:?}");
     }

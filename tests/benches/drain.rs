@@ -188,7 +188,12 @@ async fn drain(vhost: &Vhost, events: usize) -> Duration {
 }
 
 /// Puts events in, and waits until they are stamped. Asked is the server, not the database, which has enough to do.
-async fn drained(server: &ServerInProcess, service: &str, database: &Database, events: usize) -> Duration {
+pub(super) async fn drained(
+    server: &ServerInProcess,
+    service: &str,
+    database: &Database,
+    events: usize,
+) -> Duration {
     let published = || server.metric("holdfast_published_total", &format!("service=\"{service}\""));
     let all = published() + events as f64;
     let insert = format!(

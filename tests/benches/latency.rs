@@ -32,7 +32,7 @@ use uuid::Uuid;
 use crate::common::{Figures, Flushing, at, connected, data, from_env, rounds, until};
 
 /// When each event's COMMIT was answered, and when it came.
-type Times = Arc<Mutex<HashMap<Uuid, (Option<Instant>, Option<Instant>)>>>;
+pub(super) type Times = Arc<Mutex<HashMap<Uuid, (Option<Instant>, Option<Instant>)>>>;
 
 /// P3.
 pub(super) async fn run() {
@@ -40,15 +40,7 @@ pub(super) async fn run() {
     let postgres = Flushing::start().await;
     let vhost = Vhost::fresh().await;
     let times = Times::default();
-    let seen = times.clone();
-    let _listener = Listener::bound(&vhost.url(), EXCHANGE, "#", move |delivery| {
-        let now = Instant::now();
-        let id = delivery.properties.message_id().as_ref().and_then(|id| Uuid::parse_str(id.as_str()).ok());
-        if let Some(id) = id {
-            seen.lock().unwrap().entry(id).or_default().1.get_or_insert(now);
-        }
-    })
-    .await;
+    let _listener = listen(&vhost, &times).await;
 
     let database = Database::fresh(postgres.at, Kind::Service).await;
     let control = Database::fresh(postgres.at, Kind::Control).await;
@@ -97,21 +89,38 @@ pub(super) async fn run() {
     server.stop().await;
 }
 
-async fn pool(database: &Database) -> PgPool {
+/// Notes when each event comes for the first time; what a replay sends is none of them.
+pub(super) async fn listen(vhost: &Vhost, times: &Times) -> Listener {
+    let seen = times.clone();
+    Listener::bound(&vhost.url(), EXCHANGE, "#", move |delivery| {
+        let now = Instant::now();
+        let headers = delivery.properties.headers().as_ref();
+        if headers.is_some_and(|headers| headers.inner().contains_key("x-holdfast-replay")) {
+            return;
+        }
+        let id = delivery.properties.message_id().as_ref().and_then(|id| Uuid::parse_str(id.as_str()).ok());
+        if let Some(id) = id {
+            seen.lock().unwrap().entry(id).or_default().1.get_or_insert(now);
+        }
+    })
+    .await
+}
+
+pub(super) async fn pool(database: &Database) -> PgPool {
     PgPoolOptions::new().max_connections(32).min_connections(32).connect(&database.url()).await.unwrap()
 }
 
 #[derive(Clone)]
-struct Writer {
-    pool: PgPool,
+pub(super) struct Writer {
+    pub(super) pool: PgPool,
     /// None: the relay's.
-    outbox: Option<Outbox>,
-    times: Times,
+    pub(super) outbox: Option<Outbox>,
+    pub(super) times: Times,
 }
 
 impl Writer {
     /// Writes at a rate for some seconds, waits until all has come; p50 and p99 in milliseconds.
-    async fn write(&self, rate: usize, seconds: usize) -> [f64; 2] {
+    pub(super) async fn write(&self, rate: usize, seconds: usize) -> [f64; 2] {
         self.times.lock().unwrap().clear();
         let begun = tokio::time::Instant::now();
         let count = rate * seconds;

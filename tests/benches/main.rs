@@ -1,4 +1,4 @@
-//! The benches: `./x bench [NAME…]`, one of `drain`, `flatness`, `latency`, `staging`, `consume`, `idle`, `wal`; all of them without a name.
+//! The benches: `./x bench [NAME…]`, one of `drain`, `flatness`, `latency`, `staging`, `consume`, `replay`, `idle`, `wal`; all of them without a name.
 //!
 //! Each figure is a ratio within one run, its baseline interleaved with it round by round, after one round to warm up; the line
 //! says median, minimum, maximum and the number of rounds. Nothing here is random but ids. What the figures mean and what they
@@ -10,6 +10,7 @@ mod consume;
 mod drain;
 mod idle;
 mod latency;
+mod replay;
 mod staging;
 mod wal;
 
@@ -32,6 +33,9 @@ fn main() {
         }
         if wanted("consume") {
             consume::run().await;
+        }
+        if wanted("replay") {
+            replay::run().await;
         }
         if wanted("idle") {
             idle::run().await;

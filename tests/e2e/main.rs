@@ -16,6 +16,7 @@ mod kill;
 mod lookup;
 mod model;
 mod operator;
+mod replay;
 mod retention;
 mod runbooks;
 mod schema;

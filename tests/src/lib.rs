@@ -33,6 +33,7 @@ pub mod plans;
 pub mod process;
 mod reaper;
 pub mod reconcile;
+pub mod replay;
 pub mod runbook;
 pub mod scene;
 pub mod server;

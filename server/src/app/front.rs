@@ -13,6 +13,7 @@ use holdfast_proto::v1::hold_service_server::HoldServiceServer;
 use holdfast_proto::v1::inbox_service_server::InboxServiceServer;
 use holdfast_proto::v1::outbox_admin_service_server::OutboxAdminServiceServer;
 use holdfast_proto::v1::outbox_service_server::OutboxServiceServer;
+use holdfast_proto::v1::replay_service_server::ReplayServiceServer;
 use time::OffsetDateTime;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_stream::wrappers::TcpListenerStream;
@@ -24,7 +25,7 @@ use crate::auth::{Expectations, KeyFiles, Report, Verifier};
 use crate::config::{Auth, Tls};
 use crate::grpc::{
     Admin, Authentication, Calls, ControlFront, Gate, HoldFront, InboxFront, OutboxAdminFront, OutboxFront,
-    Reflection, RenameOversize, RequestId, Services, ThisReplica, probes,
+    Reflection, RenameOversize, ReplayFront, RequestId, Services, ThisReplica, probes,
 };
 use crate::health::Facts;
 use crate::metrics::Metrics;
@@ -117,6 +118,7 @@ pub(super) async fn serve(
     let outbox = OutboxServiceServer::new(OutboxFront::new(services.clone()))
         .max_decoding_message_size(MAX_DECODED_BYTES);
     let operators = OutboxAdminServiceServer::new(OutboxAdminFront::new(services.clone(), admin.clone()));
+    let replays = ReplayServiceServer::new(ReplayFront::new(services.clone(), admin.clone()));
     let control = ControlServiceServer::new(ControlFront::new(replica, services, facts, admin));
     let calls = Calls::new(
         metrics.grpc().clone(),
@@ -147,7 +149,8 @@ pub(super) async fn serve(
         .add_service(holds)
         .add_service(inbox)
         .add_service(operators)
-        .add_service(outbox);
+        .add_service(outbox)
+        .add_service(replays);
     let stopping = stop.front.clone();
     let failed = tasks.failed.clone();
     tasks.spawn(&tasks.front, "listener", async move {

@@ -12,9 +12,10 @@ use crate::broker::{AmqpPublisher, DeadLetters, Link};
 use crate::config::{Config, Service};
 use crate::db::{self, Pool};
 use crate::grpc::{ServiceHandle, Settings};
-use crate::metrics::Metrics;
+use crate::jobs;
+use crate::metrics::{Metrics, ServiceMetrics};
 use crate::outbox::operator::Operator;
-use crate::outbox::{OutboxRows, announced, depth, drain, holds, pause, stage};
+use crate::outbox::{OutboxRows, announced, depth, drain, holds, pause, replay, stage};
 use crate::retention::{self, Retention};
 use crate::{inbox, schema, tickets};
 
@@ -126,6 +127,7 @@ impl Wiring<'_> {
         );
         tasks.spawn(&tasks.drains, "drainer", drainer.run(stop.front.clone()));
 
+        let replays = self.replays(name, &pool, &metrics, &options, paused.clone(), stop, tasks);
         let operator = Operator::new(pool.clone(), metrics.clone(), &options, paused, drain_hints.clone());
         let holds = holds::Desk::new(pool.clone(), metrics.clone(), drain_hints.clone());
         let watch_options = holds::watch::Options {
@@ -147,10 +149,58 @@ impl Wiring<'_> {
             drain: drain_hints,
             holds,
             inbox,
+            replays,
             operator,
             metrics,
             depth: latest,
             settings: place.settings,
         })
+    }
+    /// Its replays: a lane and a channel of their own, beside the drain's.
+    #[expect(clippy::too_many_arguments, reason = "it is a part of the wiring, called once")]
+    fn replays(
+        &self,
+        name: &str,
+        pool: &Pool,
+        metrics: &ServiceMetrics,
+        drain: &drain::Options,
+        paused: pause::Seen,
+        stop: &Stop,
+        tasks: &Tasks,
+    ) -> replay::Desk {
+        let kept = &self.config.retention;
+        let horizon = horizon(kept.outbox, kept.inbox);
+        let confirm = self.config.broker.confirm_timeout;
+        let publisher = Arc::new(AmqpPublisher::new(self.link.clone(), confirm));
+        let options =
+            replay::Options { service: name.to_owned(), horizon, accept_unroutable: drain.unroutable_accept };
+        let lane = replay::Lane::new(pool.clone(), publisher, paused, options);
+        let options = jobs::Options::new(self.instance.to_owned(), confirm);
+        let (engine, hints) = jobs::Engine::new(pool.clone(), lane, options, metrics.jobs.clone());
+        tasks.spawn(&tasks.drains, "jobs", engine.run(stop.front.clone()));
+        replay::Desk::new(pool.clone(), horizon, hints)
+    }
+}
+
+/// How old an event may be to be sent again: kept by the outbox, and remembered by inboxes for a day more than that. Zero is for ever.
+fn horizon(outbox: Duration, inbox: Duration) -> Option<Duration> {
+    let inbox = (!inbox.is_zero()).then(|| inbox.saturating_sub(Duration::from_secs(24 * 3600)));
+    let outbox = (!outbox.is_zero()).then_some(outbox);
+    [outbox, inbox].into_iter().flatten().min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_horizon_is_the_shorter_memory_and_the_inbox_has_a_day_to_spare() {
+        let days = |days: u64| Duration::from_secs(days * 24 * 3600);
+        assert_eq!(horizon(days(30), days(31)), Some(days(30)));
+        assert_eq!(horizon(days(30), days(20)), Some(days(19)));
+        assert_eq!(horizon(days(30), Duration::ZERO), Some(days(30)));
+        assert_eq!(horizon(Duration::ZERO, days(31)), Some(days(30)));
+        assert_eq!(horizon(Duration::ZERO, Duration::ZERO), None);
+        assert_eq!(horizon(days(30), Duration::from_secs(3600)), Some(Duration::ZERO));
     }
 }

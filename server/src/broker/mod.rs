@@ -16,6 +16,7 @@ mod wire;
 use std::future::Future;
 
 use tokio::sync::watch;
+use uuid::Uuid;
 
 pub use inspect::{Exchange, InspectError, inspect};
 pub use letters::{DeadLetter, DeadLetters, LetterError};
@@ -49,6 +50,8 @@ pub struct Outgoing {
     pub traceparent: Option<String>,
     /// W3C trace state, if the event carries it.
     pub tracestate: Option<String>,
+    /// The replay that sends it: header `x-holdfast-replay`.
+    pub replay: Option<Uuid>,
     /// The envelope's JSON text.
     pub body: String,
 }

@@ -137,6 +137,9 @@ fn dress(message: &Outgoing) -> Result<(ShortString, BasicProperties), &'static 
             headers.insert(name.into(), AMQPValue::LongString(value.as_str().into()));
         }
     }
+    if let Some(replay) = message.replay {
+        headers.insert("x-holdfast-replay".into(), AMQPValue::LongString(replay.to_string().into()));
+    }
     if header_bytes > MAX_HEADER_BYTES {
         return Err("the trace headers are over 64 KiB");
     }
@@ -167,6 +170,7 @@ mod tests {
             timestamp: 0,
             traceparent: None,
             tracestate,
+            replay: None,
             body: String::new(),
         }
     }

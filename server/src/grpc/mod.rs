@@ -9,10 +9,13 @@ mod hold_service;
 mod inbox_service;
 mod inbox_words;
 mod layers;
+mod operating;
 mod outbox_admin_list;
 mod outbox_admin_service;
 mod outbox_service;
 pub mod probes;
+mod replay_service;
+mod replay_words;
 mod rules;
 mod status;
 
@@ -29,7 +32,7 @@ use crate::db::Pool;
 use crate::inbox;
 use crate::metrics::ServiceMetrics;
 use crate::outbox::operator::Operator;
-use crate::outbox::{depth, drain, holds, stage};
+use crate::outbox::{depth, drain, holds, replay, stage};
 
 pub use admin::Admin;
 pub use control_service::{ControlFront, Settings, ThisReplica};
@@ -39,6 +42,7 @@ use layers::CallId;
 pub use layers::{Authentication, Calls, Gate, RenameOversize, RequestId};
 pub use outbox_admin_service::OutboxAdminFront;
 pub use outbox_service::OutboxFront;
+pub use replay_service::ReplayFront;
 pub use rules::{RULES, Reflection, Rule};
 pub use status::Failure;
 
@@ -55,6 +59,8 @@ pub struct ServiceHandle {
     pub holds: holds::Desk,
     /// Its inbox.
     pub inbox: inbox::Desk,
+    /// Its replays.
+    pub replays: replay::Desk,
     /// What an operator can see and do.
     pub operator: Operator,
     /// What is counted and measured of it.
@@ -63,6 +69,13 @@ pub struct ServiceHandle {
     pub depth: depth::Latest,
     /// The settings that callers and operators may know.
     pub settings: Settings,
+}
+
+/// A service whose inbox is not to be asked.
+struct NotAsked {
+    service: String,
+    queues: Vec<String>,
+    failure: Failure,
 }
 
 /// The configured services by name. Cheap to clone.
@@ -92,6 +105,23 @@ impl Services {
         } else {
             Failure::Invalid(violations)
         })
+    }
+
+    /// The inboxes that the caller may look into, by service; and those that are not to be asked, since their schema is not ours. Who
+    /// consumes nothing is not asked: its database may be the one that is away.
+    fn inboxes(&self, caller: &Caller) -> (Vec<(String, inbox::Desk)>, Vec<NotAsked>) {
+        let (mut desks, mut refused) = (Vec::new(), Vec::new());
+        for (name, handle) in self.all() {
+            let queues = handle.inbox.queues();
+            if caller.read(name).is_err() || queues.is_empty() {
+                continue;
+            }
+            match served(handle) {
+                Ok(handle) => desks.push((name.to_owned(), handle.inbox.clone())),
+                Err(failure) => refused.push(NotAsked { service: name.to_owned(), queues, failure }),
+            }
+        }
+        (desks, refused)
     }
 
     /// A service, for who may stage for it.

@@ -8,90 +8,26 @@ use serde_json::{Value, json};
 use tonic::{Request, Response, Status};
 use tracing::warn;
 
-use super::admin::{Acted, Admin, Asked};
+use super::admin::{Acted, Admin};
+use super::operating::{Call, Operating};
 use super::outbox_admin_list as list;
-use super::{Failure, ServiceHandle, Services, answer, call_id, calling};
-use crate::auth::Caller;
+use super::{Failure, Services, call_id, calling};
 use crate::outbox::operator::{Selection, Verb};
 use crate::outbox::unresolved;
 
 /// The front of the operator's verbs.
 #[derive(Clone)]
-pub struct OutboxAdminFront {
-    services: Services,
-    admin: Admin,
-}
-
-/// A call, as it came.
-struct Call {
-    id: String,
-    caller: Caller,
-    service: String,
-    verb: &'static str,
-    arguments: Value,
-    violations: Violations,
-}
+pub struct OutboxAdminFront(Operating);
 
 impl OutboxAdminFront {
     /// A front to these services.
     pub fn new(services: Services, admin: Admin) -> Self {
-        Self { services, admin }
-    }
-
-    /// Does `work` for whom may operate the service. A name that no service can have is told with everything else that is wrong;
-    /// with any other the scope comes first, then whether the service exists, then the rest: and all that is in the audit.
-    async fn act<T, F>(
-        &self,
-        call: Call,
-        work: impl FnOnce(ServiceHandle) -> F + Send + 'static,
-    ) -> Result<Response<T>, Status>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<Acted<T>, Failure>> + Send + 'static,
-    {
-        let name = call.service.clone();
-        self.acted(call, work).await.map(Response::new).map_err(|failure| answer(failure, &name))
-    }
-
-    async fn acted<T, F>(
-        &self,
-        call: Call,
-        work: impl FnOnce(ServiceHandle) -> F + Send + 'static,
-    ) -> Result<T, Failure>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<Acted<T>, Failure>> + Send + 'static,
-    {
-        let Call { id, caller, service, verb, arguments, mut violations } = call;
-        match Services::check_name(&service) {
-            Ok(()) => {}
-            Err(Failure::Invalid(found)) => {
-                violations.merge(found);
-                return Err(Failure::Invalid(violations));
-            }
-            Err(Failure::ReservedService(found)) => {
-                violations.merge(found);
-                return Err(Failure::ReservedService(violations));
-            }
-            Err(other) => return Err(other),
-        }
-        let proof = caller.admin(&service);
-        let asked = Asked { request_id: id, caller, service: Some(service), verb, arguments };
-        let services = self.services.clone();
-        self.admin
-            .act(asked, proof, move |scope| async move {
-                let service = services.to_operate(&scope)?.clone();
-                if !violations.is_empty() {
-                    return Err(Failure::Invalid(violations));
-                }
-                work(service).await
-            })
-            .await
+        Self(Operating::new(services, admin))
     }
 
     async fn many(&self, call: Call, verb: Verb, on: Selection) -> Result<Response<v1::ActedOn>, Status> {
         let named = call.service.clone();
-        self.act(call, move |service| async move {
+        self.0.act(call, move |service| async move {
             let (done, stopped) = service.operator.act(verb, on).await.map_err(Failure::Operator)?;
             let stopped = stopped.map(|refused| {
                 let failure = Failure::Operator(refused);
@@ -138,14 +74,15 @@ impl OutboxAdminService for OutboxAdminFront {
         let arguments = arguments(said, request.page_size, &request.page_token);
         let service = request.service;
         let call = Call { id, caller, service, verb: "ListPending", arguments, violations };
-        self.act(call, move |service| async move {
-            let operator = service.operator;
-            let pause = operator.look_for_pause().await.map_err(Failure::Read)?;
-            let page = operator.list_pending(&filter, paging.after, paging.limit).await;
-            let answer = list::described_pending(page.map_err(Failure::Read)?, pause);
-            Ok(Acted { counts: json!({"events": answer.events.len()}), answer })
-        })
-        .await
+        self.0
+            .act(call, move |service| async move {
+                let operator = service.operator;
+                let pause = operator.look_for_pause().await.map_err(Failure::Read)?;
+                let page = operator.list_pending(&filter, paging.after, paging.limit).await;
+                let answer = list::described_pending(page.map_err(Failure::Read)?, pause);
+                Ok(Acted { counts: json!({"events": answer.events.len()}), answer })
+            })
+            .await
     }
 
     async fn list_unresolved(
@@ -159,12 +96,13 @@ impl OutboxAdminService for OutboxAdminFront {
         let arguments = arguments(serde_json::Map::new(), request.page_size, &request.page_token);
         let service = request.service;
         let call = Call { id, caller, service, verb: "ListUnresolved", arguments, violations };
-        self.act(call, move |service| async move {
-            let page = service.operator.list_unresolved(paging.after, paging.limit).await;
-            let answer = list::described_unresolved(page.map_err(Failure::Read)?);
-            Ok(Acted { counts: json!({"tickets": answer.tickets.len()}), answer })
-        })
-        .await
+        self.0
+            .act(call, move |service| async move {
+                let page = service.operator.list_unresolved(paging.after, paging.limit).await;
+                let answer = list::described_unresolved(page.map_err(Failure::Read)?);
+                Ok(Acted { counts: json!({"tickets": answer.tickets.len()}), answer })
+            })
+            .await
     }
 
     async fn list_parked(
@@ -184,12 +122,13 @@ impl OutboxAdminService for OutboxAdminFront {
         let arguments = arguments(said, request.page_size, &request.page_token);
         let service = request.service;
         let call = Call { id, caller, service, verb: "ListParked", arguments, violations };
-        self.act(call, move |service| async move {
-            let page = service.operator.list_parked(&filter, paging.after, paging.limit).await;
-            let answer = list::described_parked(page.map_err(Failure::Read)?);
-            Ok(Acted { counts: json!({"events": answer.events.len()}), answer })
-        })
-        .await
+        self.0
+            .act(call, move |service| async move {
+                let page = service.operator.list_parked(&filter, paging.after, paging.limit).await;
+                let answer = list::described_parked(page.map_err(Failure::Read)?);
+                Ok(Acted { counts: json!({"events": answer.events.len()}), answer })
+            })
+            .await
     }
 
     async fn unpark_events(
@@ -250,14 +189,15 @@ impl OutboxAdminService for OutboxAdminFront {
         let by = caller.sub().replace('\0', "\u{fffd}");
         let arguments = json!({"reason": reason});
         let call = Call { id, caller, service, verb: "PauseDrain", arguments, violations };
-        self.act(call, move |service| async move {
-            let paused = service.operator.pause(&by, &reason).await;
-            let (pause, before) = paused.map_err(Failure::Operator)?;
-            let pause = Some(list::described_pause(pause));
-            let answer = v1::PauseDrainResponse { pause, paused_before: before };
-            Ok(Acted { counts: json!({"paused_before": before}), answer })
-        })
-        .await
+        self.0
+            .act(call, move |service| async move {
+                let paused = service.operator.pause(&by, &reason).await;
+                let (pause, before) = paused.map_err(Failure::Operator)?;
+                let pause = Some(list::described_pause(pause));
+                let answer = v1::PauseDrainResponse { pause, paused_before: before };
+                Ok(Acted { counts: json!({"paused_before": before}), answer })
+            })
+            .await
     }
 
     async fn resume_drain(
@@ -268,11 +208,15 @@ impl OutboxAdminService for OutboxAdminFront {
         let (caller, v1::ResumeDrainRequest { service }) = calling(request)?;
         let (arguments, violations) = (json!({}), Violations::default());
         let call = Call { id, caller, service, verb: "ResumeDrain", arguments, violations };
-        self.act(call, move |service| async move {
-            let ended = service.operator.resume().await.map_err(Failure::Operator)?;
-            let counts = json!({"was_paused": ended.is_some()});
-            Ok(Acted { counts, answer: v1::ResumeDrainResponse { ended: ended.map(list::described_pause) } })
-        })
-        .await
+        self.0
+            .act(call, move |service| async move {
+                let ended = service.operator.resume().await.map_err(Failure::Operator)?;
+                let counts = json!({"was_paused": ended.is_some()});
+                Ok(Acted {
+                    counts,
+                    answer: v1::ResumeDrainResponse { ended: ended.map(list::described_pause) },
+                })
+            })
+            .await
     }
 }

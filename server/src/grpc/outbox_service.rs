@@ -9,9 +9,9 @@ use tracing::{Instrument as _, Span, debug};
 use uuid::Uuid;
 
 use super::inbox_words::described;
-use super::{Failure, ServiceHandle, Services, answer, calling, served, timestamp};
+use super::{Failure, NotAsked, ServiceHandle, Services, answer, calling, timestamp};
 use crate::auth::Caller;
-use crate::inbox::{self, Key};
+use crate::inbox::Key;
 use crate::lookup;
 use crate::outbox::{holds, stage::Outcome};
 
@@ -174,7 +174,11 @@ impl OutboxFront {
             violations.push("id", "must be a UUID in its hyphenated form");
             return Err(Failure::Invalid(violations));
         };
-        let (desks, mut at) = self.consumers(caller);
+        let (desks, refused) = self.services.inboxes(caller);
+        let mut at: Vec<v1::EventConsumer> = Vec::new();
+        for NotAsked { service, queues, failure } in &refused {
+            at.extend(queues.iter().map(|queue| unknown(service, queue.clone(), failure)));
+        }
         // A task of its own: a caller's deadline must not cut a conversation with the database in the middle.
         let look =
             async move { tokio::join!(lookup::event(&service.pool, id), lookup::consumers(desks, id)) };
@@ -191,26 +195,6 @@ impl OutboxFront {
         };
         answer.consumers = at;
         Ok(answer)
-    }
-
-    /// The inboxes that the caller may look into; and what is to be said of the queues whose inbox is not to be asked, since its schema
-    /// is not ours.
-    fn consumers(&self, caller: &Caller) -> (Vec<(String, inbox::Desk)>, Vec<v1::EventConsumer>) {
-        let (mut desks, mut not_asked) = (Vec::new(), Vec::new());
-        for (name, handle) in self.services.all() {
-            // Who consumes nothing is not asked: its database may be the one that is away.
-            if caller.read(name).is_err() || handle.inbox.queues().is_empty() {
-                continue;
-            }
-            match served(handle) {
-                Ok(handle) => desks.push((name.to_owned(), handle.inbox.clone())),
-                Err(refused) => {
-                    let queues = handle.inbox.queues().into_iter();
-                    not_asked.extend(queues.map(|queue| unknown(name, queue, &refused)));
-                }
-            }
-        }
-        (desks, not_asked)
     }
 }
 

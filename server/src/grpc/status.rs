@@ -15,7 +15,7 @@ use crate::auth::MissingScope;
 use crate::db::{self, Kind};
 use crate::inbox;
 use crate::outbox::stage::Refused;
-use crate::outbox::{holds, operator};
+use crate::outbox::{holds, operator, replay};
 
 /// Everything an RPC of ours can fail with.
 #[derive(Debug)]
@@ -46,6 +46,8 @@ pub enum Failure {
     Operator(operator::Refused),
     /// The inbox said no.
     Inbox(inbox::Refused),
+    /// A replay was refused.
+    Replay(replay::Refused),
     /// A read failed.
     Read(db::Error),
     /// The service's schema is not ours.
@@ -112,6 +114,16 @@ impl Failure {
             metadata.insert("outcome".to_owned(), outcome.as_str().to_owned());
         }
         match &self {
+            Self::Replay(replay::Refused::Horizon(horizon)) => {
+                let said = horizon.format(&time::format_description::well_known::Rfc3339);
+                metadata.insert("horizon".to_owned(), said.unwrap_or_default());
+            }
+            Self::Replay(replay::Refused::State(state)) => {
+                metadata.insert("state".to_owned(), (*state).to_owned());
+            }
+            Self::Replay(replay::Refused::PlanExpired) => {
+                metadata.insert("state".to_owned(), "expired".to_owned());
+            }
             Self::Inbox(inbox::Refused::Queue(queue)) => {
                 metadata.insert("queue".to_owned(), queue.clone());
             }
@@ -162,6 +174,7 @@ impl Failure {
             Self::Hold(refused) => refused.to_string(),
             Self::Operator(refused) => refused.to_string(),
             Self::Inbox(refused) => refused.to_string(),
+            Self::Replay(refused) => refused.to_string(),
             Self::Read(error) | Self::Audit(error) => error.to_string(),
             other => format!("{other:?}"),
         }
@@ -199,6 +212,7 @@ impl Failure {
                 database_row(error, service, !error.certainly_not_applied())
             }
             Self::Inbox(refused) => inbox_row(refused, service),
+            Self::Replay(refused) => replay_row(refused, service),
             Self::Read(error) => database_row(error, service, false),
             Self::Drift(difference) => Row::no(
                 ErrorReason::SchemaDrift,
@@ -269,6 +283,17 @@ fn inbox_row(refused: &inbox::Refused, service: &str) -> Row {
         Refused::Database(error) if error.kind == Kind::Contended => {
             Row::no(ErrorReason::ConsumptionContended, "others are at this message").retry(CONTENDED_RETRY)
         }
+        Refused::Database(error) => database_row(error, service, !error.certainly_not_applied()),
+    }
+}
+
+fn replay_row(refused: &replay::Refused, service: &str) -> Row {
+    use replay::Refused;
+    match refused {
+        Refused::Horizon(_) => Row::no(ErrorReason::ReplayBeyondHorizon, format!("from: {refused}")),
+        Refused::NotFound => Row::no(ErrorReason::ReplayNotFound, refused.to_string()),
+        Refused::PlanExpired | Refused::State(_) => Row::no(ErrorReason::ReplayState, refused.to_string()),
+        Refused::TooMany(_) => Row::no(ErrorReason::TooManyReplays, refused.to_string()),
         Refused::Database(error) => database_row(error, service, !error.certainly_not_applied()),
     }
 }

@@ -346,6 +346,21 @@ impl Desk {
         Ok(self.queues().into_iter().map(|queue| (queue.clone(), rows.remove(&queue))).collect())
     }
 
+    /// What each of the service's queues remembers of these messages, ascending by queue: processed, and seen at all.
+    ///
+    /// # Errors
+    /// The database's.
+    pub async fn memory(&self, messages: &[Uuid]) -> Result<Vec<(String, i64, i64)>, db::Error> {
+        let mut read = self.pool.read().await?;
+        let rows = sql::memory(read.conn(), messages, &self.queues).await;
+        let rows = read.finish(rows).await?;
+        let of = |queue: String| {
+            let row = rows.iter().find(|(of, ..)| *of == queue);
+            row.map_or((queue, 0, 0), Clone::clone)
+        };
+        Ok(self.queues().into_iter().map(of).collect())
+    }
+
     /// The queues that the service consumes from, ascending.
     pub fn queues(&self) -> Vec<String> {
         self.queues.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect()

@@ -22,6 +22,7 @@ queries! {
     BEGIN = "begin",
     LOOK = "look",
     LOOK_ALL = "look_all",
+    MEMORY = "memory",
     WRITE = "write",
     SURFACED = "surfaced",
     FLUSH = "flush",
@@ -192,6 +193,15 @@ pub(super) async fn look_all(
         .map(|row| Ok((row.try_get("consumer_queue")?, Row::from_row(row)?)))
         .collect::<Result<_, sqlx::Error>>()
         .map_err(Into::into)
+}
+
+/// What is remembered of these messages, by queue: processed, and seen at all.
+pub(super) async fn memory(
+    conn: &mut db::Conn,
+    messages: &[Uuid],
+    queues: &[String],
+) -> Result<Vec<(String, i64, i64)>, db::Error> {
+    Ok(sqlx::query_as(MEMORY).bind(messages).bind(queues).fetch_all(conn).await?)
 }
 
 /// `None`: it is not as it was when it was looked at.

@@ -189,3 +189,14 @@ pub async fn consumers(desks: Vec<(String, inbox::Desk)>, id: Uuid) -> Vec<AtSer
     });
     join_all(asked).await
 }
+
+/// What a service's queues remember of many messages, or why that is not known: by queue, processed and seen at all.
+pub type Memory = (String, Result<Vec<(String, i64, i64)>, db::Error>);
+
+/// What the inboxes of these services remember of many messages, asked side by side.
+pub async fn memories(services: Vec<(String, inbox::Desk)>, messages: &[Uuid]) -> Vec<Memory> {
+    let ask = |(name, desk): (String, inbox::Desk)| async move {
+        (name, db::within(CONSUMER_LIMIT, desk.memory(messages)).await)
+    };
+    join_all(services.into_iter().filter(|(_, desk)| !desk.queues().is_empty()).map(ask)).await
+}

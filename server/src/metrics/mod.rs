@@ -12,6 +12,7 @@ mod drain;
 mod grpc;
 mod holds;
 mod inbox;
+mod jobs;
 mod labels;
 mod retention;
 mod schema;
@@ -32,6 +33,7 @@ pub use drain::Drain;
 pub use grpc::Grpc;
 pub use holds::Holds;
 pub use inbox::Inbox;
+pub use jobs::Jobs;
 pub use retention::Retention;
 pub use schema::Schema;
 pub use staging::{Stage, Tickets};
@@ -54,6 +56,7 @@ struct Inner {
     depth: depth::Families,
     holds: holds::Families,
     inbox: inbox::Families,
+    jobs: jobs::Families,
     retention: retention::Families,
     schema: schema::Families,
     db: db::Families,
@@ -85,6 +88,8 @@ pub struct ServiceMetrics {
     pub holds: Holds,
     /// What is consumed.
     pub inbox: Inbox,
+    /// What is done slice by slice.
+    pub jobs: Jobs,
     /// What was pruned.
     pub retention: Retention,
     /// What its schema looks like.
@@ -112,6 +117,7 @@ impl Metrics {
         let depth = depth::Families::declare(&mut d)?;
         let holds = holds::Families::declare(&mut d)?;
         let inbox = inbox::Families::declare(&mut d)?;
+        let jobs = jobs::Families::declare(&mut d)?;
         let retention = retention::Families::declare(&mut d)?;
         let schema = schema::Families::declare(&mut d)?;
         let db = db::Families::declare(&mut d)?;
@@ -137,6 +143,7 @@ impl Metrics {
             depth,
             holds,
             inbox,
+            jobs,
             retention,
             schema,
             db,
@@ -158,6 +165,7 @@ impl Metrics {
             depth: self.0.depth.service(service),
             holds: self.0.holds.service(service),
             inbox: self.0.inbox.service(service),
+            jobs: self.0.jobs.service(service),
             retention: self.0.retention.service(service),
             schema: self.0.schema.service(service),
             pool: self.0.db.service(service),

@@ -32,6 +32,7 @@ pub mod parked;
 pub mod pause;
 pub mod pending;
 pub mod prune;
+pub mod replay;
 mod resolvable;
 mod sql;
 pub mod stage;

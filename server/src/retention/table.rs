@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Windows;
 use crate::outbox::prune;
-use crate::{db, inbox};
+use crate::{db, inbox, jobs};
 
 /// A table that retention prunes. Each owns its statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,10 +15,12 @@ pub(super) enum Table {
     HoldOutcome,
     /// What consumers have seen.
     EventInbox,
+    /// Jobs that ended, with what they are about, and plans that nobody ran.
+    Job,
 }
 
 impl Table {
-    pub(super) const ALL: [Self; 3] = [Self::EventOutbox, Self::HoldOutcome, Self::EventInbox];
+    pub(super) const ALL: [Self; 4] = [Self::EventOutbox, Self::HoldOutcome, Self::EventInbox, Self::Job];
 
     /// Its name in the schema.
     pub(super) fn name(self) -> &'static str {
@@ -26,13 +28,14 @@ impl Table {
             Self::EventOutbox => "event_outbox",
             Self::HoldOutcome => "hold_outcome",
             Self::EventInbox => "event_inbox",
+            Self::Job => "job",
         }
     }
 
     /// How long its rows are kept; `None`: for ever.
     pub(super) fn kept(self, windows: &Windows) -> Option<Duration> {
         let kept = match self {
-            Self::EventOutbox | Self::HoldOutcome => windows.outbox,
+            Self::EventOutbox | Self::HoldOutcome | Self::Job => windows.outbox,
             Self::EventInbox => windows.inbox,
         };
         (!kept.is_zero()).then_some(kept)
@@ -49,6 +52,7 @@ impl Table {
             Self::EventOutbox => prune::published(conn, kept, limit).await,
             Self::HoldOutcome => prune::decisions(conn, kept, limit).await,
             Self::EventInbox => inbox::prune(conn, kept, limit).await,
+            Self::Job => jobs::prune(conn, kept, limit).await,
         }
     }
 }

@@ -138,6 +138,7 @@ fn scope(rule: Rule) -> Option<&'static str> {
 #[tokio::test]
 async fn every_rpc_is_refused_without_a_token_and_without_its_scope_and_reached_with_it() {
     let scene = Scene::start().await;
+    scene.logs.expect(holdfast_tests::replay::SAID);
     let rpcs = described(FILE_DESCRIPTOR_SET);
     assert!(rpcs.len() >= 7, "the descriptors were walked");
     // Everything but what is needed: the other rights of this service, all rights of another one.

@@ -3,13 +3,14 @@
 
 use std::env;
 
-use holdfast_proto::FILE_DESCRIPTOR_SET;
+use holdfast_proto::{FILE_DESCRIPTOR_SET, v1::ReplayRequest};
 use holdfast_tests::{
     auth,
     caller::Caller,
     client::event,
     health::Health,
     inbox::{Inbox, lease},
+    replay::{Replays, SAID, everything, from_now},
     runbook::GRPCURL,
     scene::Scene,
     wait,
@@ -18,6 +19,8 @@ use prost::Message as _;
 use prost_types::FileDescriptorSet;
 use serde_json::{Value, json};
 use tokio::process::Command;
+
+use crate::replay::put_published;
 
 const STAGE: &str = "holdfast.v1.OutboxService/StageInTx";
 const GET: &str = "holdfast.v1.OutboxService/GetEvent";
@@ -154,11 +157,17 @@ struct Placeholders {
     begun: String,
     /// `1780000000`: when that was, in seconds since 1970.
     begun_at: String,
+    /// `0198c2a5-7d1e-7c43-9d0c-2f6f0f0c9a41`: a replay that has ended.
+    ended: String,
+    /// `0198c2a5-7d1e-7c43-9d0c-2f6f0f0c9a42`: one that is under way.
+    under_way: String,
+    /// `2026-01-01T00:00:00Z` and the day after: a window that is not beyond the horizon.
+    window: (String, String),
 }
 
 impl Placeholders {
     /// Each text with what replaces it.
-    fn table(&self) -> [(&'static str, &str); 7] {
+    fn table(&self) -> [(&'static str, &str); 11] {
         [
             (ADDRESS, &self.address),
             ("-4711", &self.ticket),
@@ -167,6 +176,10 @@ impl Placeholders {
             ("0198c2a5-7d1e-7c43-9d0c-2f6f0f0c9a21", &self.message),
             ("0198c2a5-7d1e-7c43-9d0c-2f6f0f0c9a22", &self.begun),
             ("1780000000", &self.begun_at),
+            ("0198c2a5-7d1e-7c43-9d0c-2f6f0f0c9a41", &self.ended),
+            ("0198c2a5-7d1e-7c43-9d0c-2f6f0f0c9a42", &self.under_way),
+            ("2026-01-01T00:00:00Z", &self.window.0),
+            ("2026-01-02T00:00:00Z", &self.window.1),
         ]
     }
 }
@@ -215,7 +228,16 @@ async fn every_documented_grpcurl_line_works_as_it_stands() {
     let begun = event("").id;
     Inbox::of(&scene).process(&begun, lease(60)).await;
     let epoch = "SELECT floor(extract(epoch FROM received_at))::bigint FROM holdfast.event_inbox";
+    put_published(&scene.database, 20, "order.placed").await;
+    let replays = Replays::of(&scene);
+    let ended =
+        replays.replay(ReplayRequest { event_type: "order.none".into(), ..everything() }).await.replay_id;
+    let under_way = replays.replay(ReplayRequest { max_rate: Some(1), ..everything() }).await.replay_id;
+    let window = |seconds: i64| from_now(seconds).to_string();
     let placeholders = Placeholders {
+        ended,
+        under_way,
+        window: (window(-7_200), window(-3_600)),
         message: event("").id,
         begun,
         begun_at: scene.database.one::<i64>(epoch).await.to_string(),
@@ -243,7 +265,7 @@ async fn every_documented_grpcurl_line_works_as_it_stands() {
 
     caller.commit().await;
     scene.consumer.wait_for_ids(&[&placeholders.event, &placeholders.event_now], wait::LONG).await;
-    scene.end(2).await;
+    scene.end(22).await;
 }
 
 /// These ask no database of a service.
@@ -260,6 +282,7 @@ async fn every_documented_grpcurl_line_is_refused_while_the_schema_is_not_ours_b
     let health = Health::of(scene.server.address());
     health.serves("service/orders").await;
     scene.logs.expect("the service is not served until it is mended");
+    scene.logs.expect(SAID);
     scene.database.run("DROP INDEX holdfast.hold_outcome_decided").await;
     health.does_not_serve("service/orders").await;
 

@@ -53,7 +53,7 @@ fn rows(report: &Report) -> (u64, u64) {
     let pruned = done(report).pruned;
     assert_eq!(
         pruned.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
-        ["event_outbox", "hold_outcome", "event_inbox"]
+        ["event_outbox", "hold_outcome", "event_inbox", "job"]
     );
     (pruned[0].1, pruned[1].1)
 }

@@ -7,6 +7,7 @@ mod held_rows;
 mod inbox;
 mod open_transactions;
 mod parked;
+mod replay;
 mod restore;
 mod retention;
 

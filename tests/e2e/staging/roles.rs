@@ -4,14 +4,16 @@
 use std::path::Path;
 
 use holdfast_client::inbox::{Delivery, Handled, HandlerError, handle_in_tx};
-use holdfast_proto::v1::{EventState, ListUnresolvedRequest, PendingFilter, TicketHolder};
+use holdfast_proto::v1::{EventState, ListUnresolvedRequest, PendingFilter, ReplayState, TicketHolder};
 use holdfast_tests::{
     caller::Caller,
     client::{event, keyed},
     database::{Database, connect},
     holds::{Holds, pair, try_stage},
     operator::{Operator, of_type},
+    replay::{Replays, everything},
     scene::{SERVICE, Scene},
+    wait::{self, LONG},
 };
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 use uuid::Uuid;
@@ -271,5 +273,11 @@ async fn with_the_granted_role_alone_an_operator_sees_acts_and_pauses() {
     assert!(!operator.pause("a look").await.unwrap().paused_before);
     assert!(operator.resume().await.unwrap().is_some());
     caller.sql("COMMIT").await;
+    wait::until_equal("published events", LONG, 3_i64, || async {
+        scene.database.one("SELECT count(*) FROM holdfast.event_outbox WHERE published_at IS NOT NULL").await
+    })
+    .await;
+    let done = Replays::of(&scene).replay(everything()).await;
+    assert_eq!((done.state(), done.done), (ReplayState::Done, 3));
     assert_eq!(scene.end(4).await.published, 3);
 }

@@ -6,7 +6,7 @@ use holdfast_server::{
     audit, check,
     db::migrate,
     dev::{Postgres, postgres},
-    inbox, lookup, outbox, retention, roster, schema, tickets,
+    inbox, jobs, lookup, outbox, retention, roster, schema, tickets,
 };
 use holdfast_tests::{
     database::{Database, Kind},
@@ -16,14 +16,16 @@ use holdfast_tests::{
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use uuid::Uuid;
 
-const LISTS: [(&str, &[(&str, &str)]); 12] = [
+const LISTS: [(&str, &[(&str, &str)]); 14] = [
     ("check", check::QUERIES),
     ("inbox", inbox::QUERIES),
+    ("jobs", jobs::QUERIES),
     ("outbox", outbox::QUERIES),
     ("outbox/holds", outbox::holds::QUERIES),
     ("outbox/parked", outbox::parked::QUERIES),
     ("outbox/pause", outbox::pause::QUERIES),
     ("outbox/pending", outbox::pending::QUERIES),
+    ("outbox/replay", outbox::replay::QUERIES),
     ("outbox/unresolved", outbox::unresolved::QUERIES),
     ("retention", retention::QUERIES),
     ("tickets", tickets::QUERIES),

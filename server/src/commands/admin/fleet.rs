@@ -33,15 +33,15 @@ pub(super) struct Audit {
     #[arg(long)]
     verb: Option<String>,
     /// Not before this time, such as 2026-01-31T08:00:00Z.
-    #[arg(long, value_parser = instant)]
+    #[arg(long, value_parser = time)]
     from: Option<Timestamp>,
     /// Before this time.
-    #[arg(long, value_parser = instant)]
+    #[arg(long, value_parser = time)]
     to: Option<Timestamp>,
 }
 
 /// A time with its zone, as RFC 3339 writes it.
-fn instant(text: &str) -> Result<Timestamp, String> {
+pub(super) fn time(text: &str) -> Result<Timestamp, String> {
     let time = OffsetDateTime::parse(text, &Rfc3339)
         .map_err(|_| "must be a time with its zone, such as 2026-01-31T08:00:00Z".to_owned())?;
     // Nanoseconds of a second are below a thousand million.
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_time_has_its_zone() {
-        assert_eq!(instant("1970-01-01T01:00:00.5+01:00"), Ok(Timestamp { seconds: 0, nanos: 500_000_000 }));
-        assert!(instant("2026-01-31").is_err() && instant("2026-01-31T08:00:00").is_err());
+        assert_eq!(time("1970-01-01T01:00:00.5+01:00"), Ok(Timestamp { seconds: 0, nanos: 500_000_000 }));
+        assert!(time("2026-01-31").is_err() && time("2026-01-31T08:00:00").is_err());
     }
 }

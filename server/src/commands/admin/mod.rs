@@ -9,6 +9,7 @@ mod fleet;
 mod holds;
 mod outbox;
 mod output;
+mod replay;
 mod session;
 
 use std::process::ExitCode;
@@ -64,6 +65,8 @@ enum What {
     Pause(outbox::Pause),
     /// Goes on publishing.
     Resume(outbox::OfService),
+    /// Sends published events of a window again, after a plan.
+    Replay(replay::Replays),
     /// The operations that events wait for.
     Holds(holds::List),
     /// Lets the events of an operation go.
@@ -94,6 +97,7 @@ impl What {
             Self::Retry(verb) => verb.retry(session).await,
             Self::Pause(verb) => verb.run(session).await,
             Self::Resume(verb) => verb.resume(session).await,
+            Self::Replay(verb) => verb.run(session).await,
             Self::Holds(verb) => verb.run(session).await,
             Self::Release(verb) => verb.release(session).await,
             Self::Drop(verb) => verb.drop(session).await,

@@ -231,6 +231,7 @@ impl<P: Publisher> Wire<P> {
             timestamp: u64::try_from(row.created_at).unwrap_or(0),
             traceparent: row.traceparent.take(),
             tracestate: row.tracestate.take(),
+            replay: None,
             body: row.envelope.take().unwrap_or_default(),
         };
         // A row whose task ended without a word would never be settled, and its place in the window never be free again.
