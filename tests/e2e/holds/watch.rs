@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use holdfast_tests::{
+    database::Database,
     holds::{Holds, pair},
     logs::Logs,
     reconcile::reconcile,
@@ -10,6 +11,8 @@ use holdfast_tests::{
     server::ServerInProcess,
     wait::{self, LONG},
 };
+
+use sqlx::Connection as _;
 
 use super::put_held;
 
@@ -84,6 +87,24 @@ async fn abandoned_holds_are_seen_by_every_replica_warned_of_once_and_never_reap
     second.stop().await;
     let census = scene.end(36).await;
     assert_eq!((census.held, census.gone["dropped"]), (35, 1));
+}
+
+#[tokio::test]
+async fn a_look_that_began_before_another_one_s_warning_does_not_warn_once_more_after_it() {
+    Logs::capture();
+    let database = Database::service().await;
+    let warned =
+        holdfast_server::outbox::holds::QUERIES.iter().find(|(name, _)| *name == "warned").unwrap().1;
+    let (mut first, mut second) = (database.connect().await, database.connect().await);
+    // Its now() is before the other one's.
+    let mut began = first.begin().await.unwrap();
+    sqlx::query("SELECT now()").execute(&mut *began).await.unwrap();
+    let warn = || sqlx::query(warned).bind("op").bind(1_i64).bind(3_600.0_f64);
+    assert!(warn().fetch_optional(&mut second).await.unwrap().is_some());
+
+    let again = warn().fetch_optional(&mut *began).await.unwrap();
+
+    assert!(again.is_none(), "it was said a moment ago");
 }
 
 #[tokio::test]
