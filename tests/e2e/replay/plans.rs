@@ -71,7 +71,7 @@ async fn a_slice_costs_the_same_among_5000_and_among_50000_events() {
         let pool = pool(&database);
         let mut cost = Vec::new();
         for (name, arguments) in
-            [("next", format!("({JOB}, 100, 2592000, 33554432)")), ("clear", format!("({JOB}, 100)"))]
+            [("next", format!("({JOB}, 10, 2592000, 33554432)")), ("clear", format!("({JOB}, 10)"))]
         {
             cost.push(buffers(&explain(&pool, replay::QUERIES, name, &arguments).await));
         }
@@ -79,6 +79,6 @@ async fn a_slice_costs_the_same_among_5000_and_among_50000_events() {
     }
     for (few, many) in costs[0].iter().zip(&costs[1]) {
         // B-trees may have a level more: one block a row that is looked up.
-        assert!(*many <= few * 2, "buffers touched by next and clear: {costs:?}");
+        assert!(*many <= few * 3 / 2 + 8, "buffers touched by next and clear: {costs:?}");
     }
 }

@@ -1,9 +1,10 @@
 -- The next events of a replay's lane, in the order of staging, at most $2 of them and about $4 bytes. $3: the horizon in seconds; absent:
 -- none. `state`: gone (pruned, or replaced since), expired (beyond the horizon), or goes.
 WITH lane AS MATERIALIZED (
-    SELECT r.seq, r.event_id FROM holdfast.replay AS p
-    JOIN holdfast.replay_row AS r ON r.job_id = p.job_id AND r.seq > p.sent_to AND r.error IS NULL
-    WHERE p.job_id = $1::uuid ORDER BY r.seq LIMIT $2
+    -- A subquery and no join: the planner does not know that one row on the other side leaves the index's order, and would sort all.
+    SELECT seq, event_id FROM holdfast.replay_row
+    WHERE job_id = $1::uuid AND seq > (SELECT sent_to FROM holdfast.replay WHERE job_id = $1::uuid) AND error IS NULL
+    ORDER BY seq LIMIT $2
 ), seen AS MATERIALIZED (
     SELECT lane.seq, lane.event_id, o.id IS NULL AS gone,
            (o.created_at < now() - $3::float8 * interval '1 second') IS TRUE AS expired,
