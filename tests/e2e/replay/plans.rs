@@ -4,7 +4,7 @@ use holdfast_server::{jobs, outbox::replay};
 use holdfast_tests::{
     database::Database,
     logs::Logs,
-    plans::{buffers, explain, pool},
+    plans::{buffers, explain, explain_first, pool},
 };
 
 use super::put_published;
@@ -14,6 +14,14 @@ const JOB: &str = "'0198c2a5-7d1e-7c43-9d0c-2f6f0f0c9a41'";
 /// A running replay of everything, its lane filled.
 async fn fill(database: &Database, events: i32) {
     put_published(database, events, "order.placed").await;
+    lane(database).await;
+    database
+        .run("VACUUM ANALYZE holdfast.event_outbox, holdfast.replay_row, holdfast.replay, holdfast.job")
+        .await;
+}
+
+/// The replay and its lane.
+async fn lane(database: &Database) {
     database
         .run(&format!(
             "INSERT INTO holdfast.job (id, kind, state, requested_by, max_rate, max_failures, started_at)
@@ -85,5 +93,29 @@ async fn a_slice_costs_the_same_among_5000_and_among_50000_events() {
     for (few, many) in costs[0].iter().zip(&costs[1]) {
         // B-trees may have a level more: one block a row that is looked up.
         assert!(*many <= few * 3 / 2 + 8, "buffers touched by next, settled, failed, sent, clear: {costs:?}");
+    }
+}
+
+/// A replay begins the moment its set is copied, long before anybody has looked at the new rows.
+#[tokio::test]
+async fn the_first_slices_after_the_copying_do_not_read_the_rest_of_the_lane() {
+    Logs::capture();
+    let mut costs = Vec::new();
+    for events in [2_000, 40_000] {
+        let database = Database::service().await;
+        database.run("ALTER TABLE holdfast.replay_row SET (autovacuum_enabled = off)").await;
+        put_published(&database, events, "order.placed").await;
+        database.run("VACUUM ANALYZE holdfast.event_outbox").await;
+        lane(&database).await;
+        let pool = pool(&database);
+        let mut cost = Vec::new();
+        for slice in [10, 1_000] {
+            let arguments = format!("({JOB}, {slice}, 2592000, 33554432)");
+            cost.push(buffers(&explain_first(&pool, replay::QUERIES, "next", &arguments).await));
+        }
+        costs.push(cost);
+    }
+    for (few, many) in costs[0].iter().zip(&costs[1]) {
+        assert!(*many <= few * 3 / 2 + 8, "buffers touched by slices of 10 and of 1,000: {costs:?}");
     }
 }

@@ -1,10 +1,19 @@
 -- The next events of a replay's lane, in the order of staging, at most $2 of them and about $4 bytes. $3: the horizon in seconds; absent:
 -- none. `state`: gone (pruned, or replaced since), expired (beyond the horizon), or goes.
-WITH lane AS MATERIALIZED (
-    -- A subquery and no join: the planner does not know that one row on the other side leaves the index's order, and would sort all.
-    SELECT seq, event_id FROM holdfast.replay_row
-    WHERE job_id = $1::uuid AND seq > (SELECT sent_to FROM holdfast.replay WHERE job_id = $1::uuid) AND error IS NULL
-    ORDER BY seq LIMIT $2
+-- A walk, one look-up in the index a row: asked for all at once, a planner without statistics (they come a minute after the copying)
+-- reads and sorts everything that is left.
+WITH RECURSIVE walk AS (
+    (SELECT seq, event_id, 1 AS place FROM holdfast.replay_row
+     WHERE job_id = $1::uuid AND seq > (SELECT sent_to FROM holdfast.replay WHERE job_id = $1::uuid) AND error IS NULL
+     ORDER BY seq LIMIT 1)
+    UNION ALL
+    SELECT following.seq, following.event_id, walk.place + 1
+    FROM walk CROSS JOIN LATERAL (
+        SELECT r.seq, r.event_id FROM holdfast.replay_row AS r
+        WHERE r.job_id = $1::uuid AND r.seq > walk.seq AND r.error IS NULL ORDER BY r.seq LIMIT 1) AS following
+    WHERE walk.place < $2
+), lane AS MATERIALIZED (
+    SELECT seq, event_id FROM walk
 ), seen AS MATERIALIZED (
     SELECT lane.seq, lane.event_id, o.id IS NULL AS gone,
            (o.created_at < now() - $3::float8 * interval '1 second') IS TRUE AS expired,
